@@ -27,19 +27,18 @@
 //! One sweep at a time, under `ns.eviction`, which nobody takes inside an operation.
 
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 use finefs_locks::Mutex;
 use finefs_locks::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::classes;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::retire;
 use crate::base::types::Ino;
 use crate::commit::volume::Volume;
-use crate::commit::wakeup::{Wake, Wakeup};
+use crate::commit::wakeup::{self, Wakeup};
 use crate::inode::{Core, FileBody, Inode};
 
 /// Inodes that are evicted while the gate is closed once: some hundred microseconds.
@@ -50,9 +49,6 @@ const PASSED_AT_ONCE: usize = 8192;
 
 /// Times that the hand goes round before it gives up: one marks, the next takes.
 const ROUNDS_MAX: u32 = 2;
-
-/// The thread looks whether the namespace is still there.
-const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A sweep that gives back less than one part in so many is not worth another one before something
 /// was committed.
@@ -91,26 +87,10 @@ pub(crate) fn start_thread<N>(owner: &Arc<N>) -> Result<()>
 where
     N: Deref<Target = Volume> + Send + Sync + 'static,
 {
-    let weak: Weak<N> = Arc::downgrade(owner);
-    let wakeup = Arc::clone(&owner.committer.eviction.wakeup);
-    let run = move || {
-        loop {
-            let wake = wakeup.wait(LOOK_INTERVAL);
-            let Some(owner) = weak.upgrade() else {
-                return;
-            };
-            match wake {
-                Wake::Woken => owner.sweep(),
-                Wake::TimedOut => {}
-                Wake::Ended => return,
-            }
-        }
-    };
-    std::thread::Builder::new()
-        .name("finefs-evict".into())
-        .spawn(run)
-        .map_err(|error| Error::io(format_args!("cannot start a thread: {error}")))?;
     let eviction = &owner.committer.eviction;
+    wakeup::start_thread("finefs-evict", owner, &eviction.wakeup, |owner| {
+        owner.sweep()
+    })?;
     eviction.has_thread.store(true, Ordering::Relaxed);
     Ok(())
 }

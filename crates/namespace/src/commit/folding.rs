@@ -26,7 +26,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_epoch::Guard;
@@ -35,11 +35,11 @@ use finefs_locks::primitive::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsi
 use finefs_locks::{Mutex, cpu};
 
 use crate::base::classes;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::commit::folded::{Cancelled, Context, Folded};
 use crate::commit::oplog::{Cut, Record};
 use crate::commit::volume::Volume;
-use crate::commit::wakeup::{Wake, Wakeup};
+use crate::commit::wakeup::{self, Wakeup};
 
 /// So many generations may wait for their commit; a sync has to wait for all of them.
 const LOCKED_MAX: usize = 3;
@@ -66,9 +66,6 @@ const WORTH_ADDING_UP_PART: u64 = 8;
 
 /// A shard is in use when a window of it became full so short a time ago.
 const IN_USE: Duration = Duration::from_millis(20);
-
-/// The thread looks whether the namespace is still there.
-const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long a shard's window is: short enough.
 const SHORT: u8 = 0;
@@ -265,26 +262,10 @@ pub(super) fn start_thread<N>(owner: &Arc<N>) -> Result<()>
 where
     N: Deref<Target = Volume> + Send + Sync + 'static,
 {
-    let weak: Weak<N> = Arc::downgrade(owner);
-    let wakeup = Arc::clone(&owner.committer.folding.wakeup);
-    let run = move || {
-        loop {
-            let wake = wakeup.wait(LOOK_INTERVAL);
-            let Some(owner) = weak.upgrade() else {
-                return;
-            };
-            match wake {
-                Wake::Woken => owner.fold_long_shards(),
-                Wake::TimedOut => {}
-                Wake::Ended => return,
-            }
-        }
-    };
-    std::thread::Builder::new()
-        .name("finefs-fold".into())
-        .spawn(run)
-        .map_err(|error| Error::io(format_args!("cannot start a thread: {error}")))?;
-    Ok(())
+    let wakeup = &owner.committer.folding.wakeup;
+    wakeup::start_thread("finefs-fold", owner, wakeup, |owner| {
+        owner.fold_long_shards()
+    })
 }
 
 impl Volume {
