@@ -14,6 +14,7 @@
 //! | [`guest`] | Debian's kernel in qemu |
 //! | [`nfs`] | the kernel's NFS client, in a guest |
 //! | [`reiserfs`] | images that the last kernels with reiserfs have filled, in a guest |
+//! | [`ceph`] | an image on a cluster of Ceph, through qemu-nbd |
 //! | [`memory`] | the server's memory under a limit |
 //! | [`soak`] | mixed load for long on an image that is nearly full |
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
@@ -36,6 +37,7 @@
 pub mod acl;
 pub mod bad_input;
 pub mod boot;
+pub mod ceph;
 pub mod check;
 pub mod crash;
 pub mod demo;

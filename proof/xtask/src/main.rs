@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::{
-    acl, bad_input, boot, crash, differential, fsx, fuzz, images, kill, lock_teeth, memory, mkfs,
-    nfs, package, pjdfstest, python, reiserfs, tsan, unprivileged,
+    acl, bad_input, boot, ceph, crash, differential, fsx, fuzz, images, kill, lock_teeth, memory,
+    mkfs, nfs, package, pjdfstest, python, reiserfs, tsan, unprivileged,
 };
 use xtask::{check, demo, matrix, public_api, setup, soak, style, suite, teeth};
 
@@ -193,6 +193,8 @@ enum What {
     Reiserfs(reiserfs::Options),
     /// A guest boots what finefs builds
     Boot,
+    /// An image on a cluster of Ceph, through qemu-nbd
+    Ceph,
     /// One workload, by its name (see `list`)
     #[command(external_subcommand)]
     Workload(Vec<String>),
@@ -346,6 +348,7 @@ fn prove(options: Prove) -> Result<()> {
         What::Nfs(own) => nfs::run(&finefs()?, &parent, own, options.seed, &mut report)?,
         What::Reiserfs(own) => reiserfs::run(&finefs()?, &parent, own, &mut report)?,
         What::Boot => boot::run(&finefs()?, &parent, &mut report)?,
+        What::Ceph => ceph::run(&server()?, &parent, options.seed, &mut report)?,
         What::List => {}
     }
     report.finish()

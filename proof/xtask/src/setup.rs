@@ -129,6 +129,35 @@ pub fn packaging() -> Result<()> {
     Ok(())
 }
 
+/// What `prove ceph` alone needs: the daemons and tools of a cluster, and RBD for qemu-nbd, which
+/// is no program of its own.
+pub fn ceph() -> Result<()> {
+    let programs = ["ceph-mon", "ceph-osd", "rbd", "qemu-nbd"];
+    let has_block_driver = has_qemu_module("block-rbd.so");
+    if has_block_driver && programs.iter().all(|name| tools::which(name).is_some()) {
+        return Ok(());
+    }
+    let packages = [
+        "ceph-mon",
+        "ceph-osd",
+        "ceph-common",
+        "qemu-utils",
+        "qemu-block-extra",
+    ];
+    apt_install(&packages)
+}
+
+/// Whether qemu has a module of this name.
+fn has_qemu_module(name: &str) -> bool {
+    let architectures = std::fs::read_dir("/usr/lib")
+        .into_iter()
+        .flatten()
+        .flatten();
+    architectures
+        .map(|entry| entry.path().join("qemu").join(name))
+        .any(|module| module.exists())
+}
+
 /// The Debian packages only.
 pub fn packages() -> Result<()> {
     packages_of(|_| true)

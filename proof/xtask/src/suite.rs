@@ -86,7 +86,7 @@ impl Options {
             let chosen = if self.full { full } else { usual };
             chosen.iter().map(ToString::to_string).collect()
         };
-        vec![
+        let mut proofs = vec![
             ("teeth", Vec::new()),
             ("bad-input", Vec::new()),
             ("unprivileged", Vec::new()),
@@ -121,7 +121,12 @@ impl Options {
             ),
             ("soak", by_size(&["--minutes", "1"], &["--minutes", "30"])),
             ("matrix", by_size(&["--ci"], &[])),
-        ]
+        ];
+        if self.full {
+            // Its packages are large.
+            proofs.push(("ceph", Vec::new()));
+        }
+        proofs
     }
 }
 
