@@ -155,7 +155,7 @@ impl NbdDevice {
             .map(|(offset, length)| (request(command, offset, length), Vec::new()));
         match command {
             Command::WriteZeroes => self.link.write(requests),
-            _ => self.link.run(requests, |_, _| {}),
+            _ => self.link.trim(requests),
         }
     }
 

@@ -11,8 +11,9 @@
 //! changes, so one that was carried out before is carried out twice.
 //!
 //! It comes to an end, and the device has failed, where the time is over, where the export is
-//! another one, where the server refuses what is written again, and where a request has ended each
-//! of [`RESENDS_MAX`] connections. A server that talks nonsense is not asked again at all.
+//! another one (by its size, its flags or its first [`BEGINNING_BYTES`]), where the server refuses
+//! what is written again, and where a request has ended each of [`RESENDS_MAX`] connections. A
+//! server that talks nonsense is not asked again at all.
 //!
 //! # What it trusts in
 //! A server carries out nothing for a connection that was given up once it has answered on a later
@@ -42,6 +43,9 @@ pub static LINK: LockClass = LockClass::new("nbd.link", 91);
 
 /// So many are opened where the server takes several.
 const CONNECTIONS: usize = 4;
+/// By these an export is known again: they have the table of partitions and the superblock of ext
+/// and reiserfs, with their UUIDs.
+const BEGINNING_BYTES: u64 = 128 << 10;
 /// One request is sent again so often.
 const RESENDS_MAX: u32 = 32;
 /// Between two tries to connect: at first, and at most.
@@ -88,15 +92,18 @@ impl Link {
         let credentials = uri.security.as_ref().map(Credentials::load).transpose()?;
         let first = Connection::open(uri, credentials.as_ref())?;
         let export = first.export().clone();
+        let unflushed = match uri.reconnect_delay.is_zero() {
+            true => None,
+            false => Some(Unflushed::new(&beginning(&first)?)),
+        };
         let generation = Generation::with(first, uri, credentials.as_ref());
-        let is_replaced = !uri.reconnect_delay.is_zero();
         Ok(Link {
             uri: uri.clone(),
             credentials,
             export,
             state: Mutex::new(&LINK, State::Up(Arc::new(generation))),
             changed: Condvar::new(),
-            unflushed: is_replaced.then(Unflushed::new),
+            unflushed,
         })
     }
 
@@ -155,6 +162,15 @@ impl Link {
             rest = later;
         }
         Ok(())
+    }
+
+    /// Tells the server that nobody needs what a range holds.
+    pub fn trim<'a>(&self, requests: impl Iterator<Item = Outgoing<'a>> + Clone) -> io::Result<()> {
+        if let Some(unflushed) = &self.unflushed {
+            let ranges = requests.clone().map(|(request, _)| request);
+            ranges.for_each(|range| unflushed.forget(range.offset, range.length.into()));
+        }
+        self.run(requests, |_, _| {})
     }
 
     /// Has the server make durable what was answered before, if it has a flush.
@@ -270,6 +286,13 @@ impl Link {
         if let Some(difference) = self.export.difference(first.export()) {
             return Err(Obstacle::ForGood(difference));
         }
+        if let Some(unflushed) = &self.unflushed
+            && !unflushed.may_begin_with(&beginning(&first).map_err(passing)?)
+        {
+            let reason = "the export holds something else than before; unmount, and check which \
+                          image the server has";
+            return Err(Obstacle::ForGood(reason.to_owned()));
+        }
         let mut count = 0;
         let groups = self.unflushed.as_ref().map(Unflushed::groups);
         for group in groups.unwrap_or_default() {
@@ -326,6 +349,31 @@ impl Generation {
             connection.give_up(failure);
         }
     }
+}
+
+/// What the export begins with.
+fn beginning(connection: &Connection) -> io::Result<Vec<u8>> {
+    let export = connection.export();
+    let block = u64::from(export.block_min);
+    let length = export
+        .size_bytes
+        .min(BEGINNING_BYTES.next_multiple_of(block))
+        / block
+        * block;
+    let step = u64::from(export.request_max).min(length).max(1);
+    let requests = (0..length.div_ceil(step)).map(|index| {
+        let offset = index * step;
+        let request = Request {
+            command: Command::Read,
+            flags: 0,
+            offset,
+            length: (length - offset).min(step) as u32,
+        };
+        (request, Vec::new())
+    });
+    let mut bytes = Vec::new();
+    connection.run(requests, |_, reply| bytes.extend_from_slice(&reply.data))?;
+    Ok(bytes)
 }
 
 /// How many of these have so many bytes together; at least one.

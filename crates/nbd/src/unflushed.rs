@@ -12,6 +12,8 @@
 //!    earlier one had been answered; and no flush takes the later one out alone. So writing the log
 //!    again in its order leaves what the later one wrote.
 //! 3. The log is bounded by [`LIMIT_BYTES`] and what is on its way.
+//! 4. What an export begins with is, in each byte, as the last flush left it or as one of the
+//!    writes since did, unless somebody else has written to it or it is another one.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +21,7 @@ use std::ops::Range;
 use finefs_locks::{LockClass, Mutex};
 
 use crate::connection::Outgoing;
-use crate::protocol::Request;
+use crate::protocol::{Command, Request};
 
 /// The writes since the last flush.
 pub static UNFLUSHED: LockClass = LockClass::new("nbd.unflushed", 92);
@@ -39,7 +41,13 @@ struct Log {
     entries: BTreeMap<u64, Entry>,
     next: u64,
     bytes: u64,
+    beginning: Beginning,
 }
+
+/// What the export begins with, as the last flush left it; `None` for bytes of which that is not
+/// known.
+#[derive(Clone, Default)]
+struct Beginning(Vec<Option<u8>>);
 
 struct Entry {
     write: Kept,
@@ -60,10 +68,34 @@ impl Kept {
 }
 
 impl Unflushed {
-    pub fn new() -> Unflushed {
+    /// Of an export that begins like this.
+    pub fn new(beginning: &[u8]) -> Unflushed {
+        let log = Log {
+            beginning: Beginning(beginning.iter().copied().map(Some).collect()),
+            ..Log::default()
+        };
         Unflushed {
-            log: Mutex::new(&UNFLUSHED, Log::default()),
+            log: Mutex::new(&UNFLUSHED, log),
         }
+    }
+
+    /// Whether an export that begins like this can be the one that was written to.
+    pub fn may_begin_with(&self, now: &[u8]) -> bool {
+        let log = self.log.lock();
+        let mut state = log.beginning.clone();
+        let mut is_like: Vec<bool> = state.0.iter().zip(now).map(is_like_it).collect();
+        for entry in log.entries.values() {
+            let range = state.write(&entry.write);
+            for at in range {
+                is_like[at] |= is_like_it((&state.0[at], &now[at]));
+            }
+        }
+        is_like.iter().all(|is_like| *is_like)
+    }
+
+    /// Of this range nobody knows what it holds.
+    pub fn forget(&self, offset: u64, length: u64) {
+        self.log.lock().beginning.forget(offset, length);
     }
 
     /// True when it is time for a flush.
@@ -103,7 +135,12 @@ impl Unflushed {
     pub fn end(&self, numbers: Range<u64>, is_written: bool) {
         let mut log = self.log.lock();
         if !is_written {
-            numbers.for_each(|number| log.take_out(number));
+            for number in numbers {
+                if let Some(write) = log.take_out(number) {
+                    let Request { offset, length, .. } = write.request;
+                    log.beginning.forget(offset, length.into());
+                }
+            }
             return;
         }
         for (_, entry) in log.entries.range_mut(numbers) {
@@ -121,7 +158,11 @@ impl Unflushed {
     /// These are on the server for good.
     pub fn flushed(&self, numbers: &[u64]) {
         let mut log = self.log.lock();
-        numbers.iter().for_each(|number| log.take_out(*number));
+        for number in numbers {
+            if let Some(write) = log.take_out(*number) {
+                log.beginning.write(&write);
+            }
+        }
     }
 
     /// All of it, in groups to be written one after the other, of which none overlaps itself.
@@ -145,11 +186,43 @@ impl Unflushed {
 }
 
 impl Log {
-    fn take_out(&mut self, number: u64) {
-        if let Some(entry) = self.entries.remove(&number) {
-            self.bytes -= entry.write.cost_bytes();
-        }
+    fn take_out(&mut self, number: u64) -> Option<Kept> {
+        let entry = self.entries.remove(&number)?;
+        self.bytes -= entry.write.cost_bytes();
+        Some(entry.write)
     }
+}
+
+impl Beginning {
+    /// The part of a range that lies in it.
+    fn part(&self, offset: u64, length: u64) -> Range<usize> {
+        let within = |at: u64| at.min(self.0.len() as u64) as usize;
+        within(offset)..within(offset.saturating_add(length))
+    }
+
+    /// Carries out a write; tells where.
+    fn write(&mut self, write: &Kept) -> Range<usize> {
+        let range = self.part(write.request.offset, write.request.length.into());
+        match write.request.command {
+            Command::WriteZeroes => self.0[range.clone()].fill(Some(0)),
+            _ => {
+                let places = self.0[range.clone()].iter_mut();
+                places
+                    .zip(&*write.data)
+                    .for_each(|(place, byte)| *place = Some(*byte));
+            }
+        }
+        range
+    }
+
+    fn forget(&mut self, offset: u64, length: u64) {
+        let range = self.part(offset, length);
+        self.0[range].fill(None);
+    }
+}
+
+fn is_like_it((known, now): (&Option<u8>, &u8)) -> bool {
+    known.is_none_or(|known| known == *now)
 }
 
 /// Ranges of the device that do not overlap, as start and end.
@@ -195,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_overlaps_is_written_in_its_order() {
-        let log = Unflushed::new();
+        let log = Unflushed::new(&[]);
         let writes = [
             write(0, &[1; 8]),
             write(8, &[2; 8]),
@@ -218,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_flush_takes_out_what_was_answered_before_it() {
-        let log = Unflushed::new();
+        let log = Unflushed::new(&[]);
         let first = log.begin(&[write(0, &[1; 8])]);
         let on_its_way = log.begin(&[write(8, &[2; 8])]);
         log.end(first, true);
@@ -235,12 +308,40 @@ mod tests {
 
     #[test]
     fn a_write_that_failed_is_not_written_again() {
-        let log = Unflushed::new();
+        let log = Unflushed::new(&[]);
         let numbers = log.begin(&[write(0, &[1; 8])]);
         log.end(numbers, false);
         assert!(log.groups().is_empty());
         let large = vec![0; LIMIT_BYTES as usize];
         log.begin(&[write(0, &large)]);
         assert!(log.is_full());
+    }
+
+    #[test]
+    fn an_export_is_known_by_its_beginning() {
+        let log = Unflushed::new(&[1; 8]);
+        let writes = [write(2, &[2; 3]), write(4, &[3; 100])];
+        let numbers = log.begin(&writes);
+        log.end(numbers, true);
+        // The server has both, one, neither, or parts of them.
+        for now in [
+            [1, 1, 2, 2, 3, 3, 3, 3],
+            [1, 1, 2, 2, 2, 1, 1, 1],
+            [1, 1, 1, 1, 3, 3, 3, 3],
+            [1; 8],
+            [1, 1, 2, 1, 2, 3, 1, 3],
+        ] {
+            assert!(log.may_begin_with(&now), "{now:?}");
+        }
+        assert!(!log.may_begin_with(&[1, 2, 2, 2, 3, 3, 3, 3]));
+        assert!(!log.may_begin_with(&[1, 1, 3, 1, 1, 1, 1, 1]));
+        log.flushed(&log.answered());
+        assert!(log.may_begin_with(&[1, 1, 2, 2, 3, 3, 3, 3]));
+        assert!(!log.may_begin_with(&[1; 8]));
+        log.forget(0, 3);
+        let numbers = log.begin(&[write(6, &[9])]);
+        log.end(numbers, false);
+        assert!(log.may_begin_with(&[7, 7, 7, 2, 3, 3, 7, 3]));
+        assert!(!log.may_begin_with(&[7, 7, 7, 2, 3, 3, 7, 7]));
     }
 }

@@ -203,6 +203,30 @@ fn another_export_is_not_used() {
     assert!(start.elapsed() < Duration::from_secs(10));
 }
 
+/// One of the same size that holds other data; nothing is written to it. Where the server has lost
+/// nothing but what was not flushed, it is the same.
+#[test]
+fn other_data_is_not_written_to() {
+    const LENGTH: usize = 1 << 20;
+    let of = |byte: u8| Arc::new(RecordingDevice::new(vec![byte; LENGTH]));
+    let server = NbdServer::start(of(1), Setup::default()).unwrap();
+    let client = open(&server, 20).unwrap();
+    client.write_at(1024, &[2; 1024]).unwrap();
+    server.die();
+    server.come_back(of(1));
+    client.flush().unwrap();
+    client.write_at(LENGTH as u64 / 2, &[3; 512]).unwrap();
+    server.die();
+    let other = of(1);
+    server.come_back(other.clone());
+    let start = Instant::now();
+    let error = client.flush().unwrap_err().to_string();
+    assert!(error.contains("holds something else"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(10));
+    let epochs = other.recorded().epochs();
+    assert_eq!(epochs.iter().map(|epoch| epoch.writes()).sum::<usize>(), 0);
+}
+
 /// A server that answers what it was not asked is not trusted again.
 #[test]
 fn nonsense_ends_it_at_once() {
@@ -228,14 +252,14 @@ fn nonsense_ends_it_at_once() {
 #[test]
 fn a_request_is_not_sent_for_ever() {
     let setup = Setup {
-        lie: Lie::HangUp,
+        lie: Lie::HangUpOnFlush,
         ..Setup::default()
     };
     let server = NbdServer::start(device(1 << 20), setup).unwrap();
     let client = open(&server, 20).unwrap();
-    let error = client.read_at(0, &mut [0; 512]).unwrap_err().to_string();
+    let error = client.flush().unwrap_err().to_string();
     assert!(error.contains("is not sent again"), "{error}");
-    assert!(client.flush().is_err());
+    assert!(client.read_at(0, &mut [0; 512]).is_err());
 }
 
 /// One that says that it is about to end has failed all requests, not this one.

@@ -42,6 +42,8 @@ pub enum Lie {
     NoSuchExport,
     /// Closes the connection.
     HangUp,
+    /// Closes it when it shall flush.
+    HangUpOnFlush,
     /// Answers no more.
     Silence,
     /// Answers a byte at a time, each half a second.
@@ -429,6 +431,9 @@ fn answer(
     let mut stream = lock(replies);
     let reply = match lie {
         Lie::HangUp => return stream.shutdown(std::net::Shutdown::Both),
+        Lie::HangUpOnFlush if request.kind == 3 => {
+            return stream.shutdown(std::net::Shutdown::Both);
+        }
         Lie::Silence => loop {
             std::thread::sleep(Duration::from_secs(1));
         },
