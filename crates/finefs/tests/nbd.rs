@@ -1,5 +1,6 @@
 //! An image on a server: what a commit asks of it, and threads that share one.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -31,7 +32,8 @@ impl Server {
         nbdkit.arg(&socket).arg("file").arg(&image).arg(log);
         let child = nbdkit.arg(format!("wdelay={delay}")).spawn().unwrap();
         let start = Instant::now();
-        while !socket.exists() {
+        // It is there before somebody listens at it.
+        while UnixStream::connect(&socket).is_err() {
             assert!(start.elapsed() < Duration::from_secs(20));
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -1,6 +1,7 @@
 //! `nbds://` beside nbdkit: who is trusted, who is refused, and threads that share a connection.
 
 use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -98,7 +99,8 @@ impl Server {
         nbdkit.args(plugin).stderr(Stdio::null());
         let child = nbdkit.spawn().unwrap();
         let start = Instant::now();
-        while !socket.exists() {
+        // It is there before somebody listens at it.
+        while UnixStream::connect(&socket).is_err() {
             assert!(start.elapsed() < Duration::from_secs(20));
             std::thread::sleep(Duration::from_millis(10));
         }

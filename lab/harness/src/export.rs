@@ -5,6 +5,7 @@ use crate::run::{self, Running};
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal};
 use std::ffi::OsStr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -65,7 +66,8 @@ impl Export {
         let mut command = run::cmd(program, own);
         let mut server = run::spawn(command.arg(&socket).args(args))?;
         let start = Instant::now();
-        while !socket.exists() {
+        // It is there before somebody listens at it.
+        while UnixStream::connect(&socket).is_err() {
             if let Some(status) = server.try_wait()? {
                 bail!("{command:?}: {status}");
             }

@@ -2,6 +2,7 @@
 //! compressors.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,7 +29,8 @@ impl Server {
         let child = command.spawn().unwrap();
         let server = Server { child, socket };
         let start = Instant::now();
-        while !server.socket.exists() {
+        // It is there before somebody listens at it.
+        while UnixStream::connect(&server.socket).is_err() {
             assert!(start.elapsed() < Duration::from_secs(20), "{program}");
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -106,9 +106,8 @@ fn reiserfs_is_written() {
     assert!(said.contains("a reiserfs file system"), "{said}");
 }
 
-/// What keeps an image from being written is said, and nothing of it is.
 #[test]
-fn reiserfs_of_old_is_not_written() {
+fn reiserfs_of_old_is_written() {
     let place = Place::new();
     let image = place.path("old.img");
     fs::File::create(&image).unwrap().set_len(40 << 20).unwrap();
@@ -117,10 +116,20 @@ fn reiserfs_of_old_is_not_written() {
         .arg(&image)
         .output();
     assert!(made.unwrap().status.success());
-    let before = fs::read(&image).unwrap();
-    let said = place.fails(1, &["mkdir", "old.img:/new"]);
-    assert!(said.contains("format 3.5 is read, not written"), "{said}");
-    assert!(fs::read(&image).unwrap() == before, "it was written");
+    place.ok(&["mkdir", "old.img:/new"]);
+    place.ok(&["ln", "-s", "target", "old.img:/new/link"]);
+    let listed = place.ok(&["find", "old.img:/new"]);
+    assert_eq!(listed, "old.img:/new\nold.img:/new/link\n");
+    // What it has no room for is said, and not kept in part.
+    let said = place.fails(1, &["chown", "70000", "old.img:/new"]);
+    assert!(said.contains("old.img:/new"), "{said}");
+    let checked = Command::new("reiserfsck")
+        .args(["--check", "--yes"])
+        .arg(&image)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success(), "{text}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +66,8 @@ fn launch(program: &str, arguments: &[String], socket: Option<&Path>) -> Child {
     command.args(arguments).stdout(Stdio::null());
     let child = command.spawn().unwrap();
     if let Some(socket) = socket {
-        wait_until("it listens", || socket.exists());
+        // It is there before somebody listens at it.
+        wait_until("it listens", || UnixStream::connect(socket).is_ok());
     }
     child
 }
