@@ -16,6 +16,7 @@
 
 use crate::report::{self, Report};
 use anyhow::{Result, anyhow};
+use finefs_harness::cleanup;
 use indicatif::ProgressBar;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -271,6 +272,7 @@ impl<'a, 'r> Plan<'a, 'r> {
             self.spinner.set_message(state.running());
             if let Some((number, work)) = begun {
                 drop(state);
+                cleanup::halt_if_interrupted();
                 let ran = run_one(work);
                 state = self.lock();
                 state.entries[number].stage = ran;
