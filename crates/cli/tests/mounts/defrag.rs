@@ -34,6 +34,8 @@ fn scattered(place: &Path) -> [File; 2] {
             let data = [number as u8; PIECE];
             file.write_all_at(&data, (number * PIECE) as u64).unwrap();
         }
+        // Else the kernel may keep it until there is room in one piece.
+        file.sync_all().unwrap();
         file
     });
     fs::remove_file(place.join("whole")).unwrap();
