@@ -107,7 +107,7 @@ impl Build {
                 users: self.map_users,
                 groups: self.map_groups,
             },
-            platform: self.platform.unwrap_or_default(),
+            platform: self.platform,
             time_max: time_from_environment(false)?,
             file_contexts: self.file_contexts,
             keeps_whiteouts: self.whiteouts == Whiteouts::Overlayfs,

@@ -92,7 +92,7 @@ fn layout(place: &Place) {
         ],
         "zstd",
     );
-    let manifest = |layers: &[&[u8]]| {
+    let manifest = |architecture: &str, layers: &[&[u8]]| {
         let layers: Vec<_> = layers
             .iter()
             .map(|layer| {
@@ -101,11 +101,17 @@ fn layout(place: &Place) {
                 serde_json::json!({"mediaType": kind, "digest": digest, "size": layer.len()})
             })
             .collect();
-        let text = serde_json::json!({"schemaVersion": 2, "layers": layers}).to_string();
-        blob(&path, text.as_bytes())
+        let config = serde_json::json!({"os": "linux", "architecture": architecture});
+        let config = config.to_string();
+        let config = serde_json::json!({
+            "mediaType": "application/vnd.oci.image.config.v1+json",
+            "digest": blob(&path, config.as_bytes()), "size": config.len(),
+        });
+        let text = serde_json::json!({"schemaVersion": 2, "config": config, "layers": layers});
+        blob(&path, text.to_string().as_bytes())
     };
-    let both = manifest(&[&base, &upper]);
-    let other = manifest(&[&layer(&[("arm", "64")], "")]);
+    let both = manifest("amd64", &[&base, &upper]);
+    let other = manifest("arm64", &[&layer(&[("arm", "64")], "")]);
     let platform = |architecture: &str, digest: &str| {
         serde_json::json!({
             "digest": digest, "size": 1,
@@ -183,9 +189,13 @@ fn what_docker_saves_is_read() {
     write("two/layer.tar", &layer(&[(".wh.a", ""), ("c", "c")], ""));
     let images = serde_json::json!([
         {"RepoTags": ["x:1"], "Layers": ["one/layer.tar", "two/layer.tar"]},
-        {"RepoTags": ["x:2"], "Layers": ["one/layer.tar"]},
+        {"RepoTags": ["x:2"], "Config": "config.json", "Layers": ["one/layer.tar"]},
         {"RepoTags": ["x:3"], "Layers": ["../one/layer.tar"]},
     ]);
+    write(
+        "config.json",
+        br#"{"os": "linux", "architecture": "arm64"}"#,
+    );
     write("manifest.json", images.to_string().as_bytes());
     let mut tar = Command::new("tar");
     tar.arg("-C").arg(place.path("saved")).arg("-cf");
@@ -193,6 +203,19 @@ fn what_docker_saves_is_read() {
     assert!(made.success());
     place.ok(&["build", "-q", "image", "docker-archive:archive:x:1"]);
     assert_eq!(all_files(&place, "image"), "/b\n/c");
+    let arm64 = [
+        "build",
+        "-q",
+        "two",
+        "docker-archive:archive:x:2",
+        "--platform",
+    ];
+    place.ok(&[&arm64[..], &["linux/arm64/v8"]].concat());
+    let said = place.fails(1, &[&arm64[..], &["linux/amd64", "-F"]].concat());
+    assert!(
+        said.contains("is for linux/arm64, not linux/amd64"),
+        "{said}"
+    );
     let fails = |source: &str| place.fails(1, &["build", "-q", "none", source]);
     assert!(fails("docker-archive:archive").contains("several images"));
     assert!(fails("docker-archive:archive:y:1").contains("no such image"));
@@ -238,5 +261,5 @@ fn damaged_container_images_are_refused() {
         }
         fs::write(&path, before).unwrap();
     }
-    assert_eq!(damaged, 4);
+    assert_eq!(damaged, 5);
 }

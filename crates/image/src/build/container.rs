@@ -149,9 +149,10 @@ struct Described {
     variant: Option<String>,
 }
 
-/// An index has `manifests`, a manifest `layers`.
+/// An index has `manifests`, a manifest `config` and `layers`.
 #[derive(Deserialize)]
 struct Document {
+    config: Option<Descriptor>,
     #[serde(default)]
     manifests: Vec<Descriptor>,
     #[serde(default)]
@@ -163,6 +164,8 @@ struct Document {
 struct Saved {
     #[serde(default, rename = "RepoTags")]
     tags: Option<Vec<String>>,
+    #[serde(rename = "Config")]
+    config: Option<String>,
     #[serde(rename = "Layers")]
     layers: Vec<String>,
 }
@@ -177,7 +180,8 @@ pub(super) fn add(
 ) -> Result<()> {
     let mut lister = Lister {
         manifest,
-        platform: &rules.platform,
+        platform: rules.platform.clone().unwrap_or_default(),
+        is_platform_asked: rules.platform.is_some(),
         keeps_whiteouts: rules.keeps_whiteouts,
         directory,
         progress,
@@ -201,7 +205,9 @@ pub(super) fn add(
 
 struct Lister<'a> {
     manifest: &'a mut Manifest,
-    platform: &'a Platform,
+    platform: Platform,
+    /// Somebody has named it: then an image for another one is an error, too.
+    is_platform_asked: bool,
     keeps_whiteouts: bool,
     directory: &'a Path,
     progress: &'a Progress,
@@ -228,6 +234,9 @@ impl Lister<'_> {
         }
         if document.layers.is_empty() {
             return Err(refused(&index, "the image has no layers"));
+        }
+        if let Some(config) = document.config.filter(|_| self.is_platform_asked) {
+            self.check_platform(&index, &blob(layout, &config.digest)?.json()?)?;
         }
         for layer in &document.layers {
             if !layer.media_type.is_empty() && !layer.media_type.contains("tar") {
@@ -258,6 +267,26 @@ impl Lister<'_> {
         }
     }
 
+    /// Refuses an image that says of itself that it is for another platform.
+    fn check_platform(&self, shown: &Path, config: &[u8]) -> Result<()> {
+        let Ok(Described {
+            os, architecture, ..
+        }) = serde_json::from_slice(config)
+        else {
+            return Ok(());
+        };
+        match os == self.platform.os && architecture == self.platform.architecture {
+            true => Ok(()),
+            false => {
+                let reason = format!(
+                    "the image is for {os}/{architecture}, not {}",
+                    self.platform
+                );
+                Err(refused(shown, &reason))
+            }
+        }
+    }
+
     /// What `docker save` writes: layers by their paths, without digests.
     fn saved(&mut self, unpacked: &Path, shown: &Path, tag: Option<&str>) -> Result<()> {
         let index = unpacked.join("manifest.json");
@@ -273,15 +302,18 @@ impl Lister<'_> {
             };
             return Err(refused(shown, reason));
         };
-        for layer in &image.layers {
-            let layer = Path::new(layer);
-            let is_inside = layer
-                .components()
-                .all(|part| matches!(part, std::path::Component::Normal(_)));
-            if !is_inside {
-                return Err(refused(shown, "a layer lies outside of the archive"));
+        let inside = |name: &str| {
+            let mut parts = Path::new(name).components();
+            match parts.all(|part| matches!(part, std::path::Component::Normal(_))) {
+                true => Ok(unpacked.join(name)),
+                false => Err(refused(shown, "a layer lies outside of the archive")),
             }
-            self.layer(&unpacked.join(layer), None)?;
+        };
+        if let Some(config) = image.config.as_ref().filter(|_| self.is_platform_asked) {
+            self.check_platform(shown, &read_json(&inside(config)?)?)?;
+        }
+        for layer in &image.layers {
+            self.layer(&inside(layer)?, None)?;
         }
         Ok(())
     }

@@ -153,8 +153,8 @@ pub enum Free {
 pub struct Rules {
     /// Whose the files are.
     pub owners: Owners,
-    /// For what container images are to be.
-    pub platform: Platform,
+    /// For what container images are to be; this machine without it.
+    pub platform: Option<Platform>,
     /// Later times become this one, in seconds since 1970.
     pub time_max: Option<i64>,
     /// A file_contexts file that says the SELinux labels; those of the sources without it.
