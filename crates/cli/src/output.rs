@@ -36,14 +36,25 @@ pub fn print_beside(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Prints what every failure and every note looks like.
+/// Prints what every failure and every note looks like: one line, whatever is in the names that it
+/// has.
 pub fn say(line: impl fmt::Display) {
     // One write, so that lines of two processes do not mix.
     let program = PROGRAM.get().copied().unwrap_or("finefs");
-    print_beside(&format!(
-        "{program}: {}\n",
-        without_numbers(&line.to_string())
-    ));
+    let line = printable(&without_numbers(&line.to_string()));
+    print_beside(&format!("{program}: {line}\n"));
+}
+
+/// With control characters as `\n`, `\u{1b}`.
+fn printable(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    for c in line.chars() {
+        match c.is_control() {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out
 }
 
 /// Without the numbers that the standard library puts behind the system's reasons, as in ` (os
@@ -61,6 +72,14 @@ fn without_numbers(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_is_one_line() {
+        assert_eq!(
+            printable("a\nb\u{1b}[1m: geht nicht, ä"),
+            "a\\nb\\u{1b}[1m: geht nicht, ä"
+        );
+    }
 
     #[test]
     fn reasons_have_no_numbers() {

@@ -430,8 +430,10 @@ fn odd_archives_stay_inside_or_are_refused() {
     let tar = bytes_of(&place.path("tar"));
     for (bytes, part) in [
         (&b"no archive at all"[..], "is no tar archive"),
-        (&tar[..tar.len() - 2 * 512 - 600], "tar"),
+        (&tar[..tar.len() - 2 * 512 - 600], "damaged behind entry"),
         (&[7; 4096][..], "is no tar archive"),
+        // Fields that are no numbers, with lines in them.
+        (&b"\n\x1b\xf0"[..].repeat(1400), "is no tar archive"),
         (b"\x1f\x8b\x08\0\0\0\0\0\0\x03cut", "cannot be unpacked"),
         (b"\x28\xb5\x2f\xfd\xff\xff\xff", "cannot be unpacked"),
         (b"\xfd7zXZ\0\0\x04cut", "cannot be unpacked"),

@@ -152,6 +152,15 @@ pub(super) struct Entries<'a> {
 /// An entry: its path, what its extended headers say, and the rest.
 type Take<'t> = dyn FnMut(&Path, Pax, &Entry<'_, BufReader<&File>>) -> Result<()> + 't;
 
+/// What is wrong with a header. The library shows the bytes of a field that is no number.
+fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.starts_with("numeric field") {
+        true => "a header has a number that is none".to_owned(),
+        false => text,
+    }
+}
+
 impl<'a> Entries<'a> {
     pub fn new(file: &'a Arc<File>, shown: &'a str, progress: &'a Progress) -> Entries<'a> {
         Entries {
@@ -191,8 +200,11 @@ impl<'a> Entries<'a> {
         for entry in archive.entries_with_seek().map_err(failed)? {
             self.progress.check()?;
             let entry = entry.map_err(|error| {
-                let what = format!("is no tar archive, or damaged behind entry {count}");
-                Error::new(self.shown, format!("{what}: {error}"))
+                let what = match count {
+                    0 => "is no tar archive".to_owned(),
+                    _ => format!("is damaged behind entry {count}"),
+                };
+                Error::new(self.shown, format!("{what}: {}", reason(&error)))
             })?;
             count += 1;
             if matches!(entry.header().entry_type(), EntryType::XGlobalHeader) {
@@ -447,7 +459,7 @@ impl Listing<'_> {
         let header = entry.header();
         let node = |kind| {
             let number = |part: std::io::Result<Option<u32>>| {
-                let part = part.map_err(|error| error.to_string())?;
+                let part = part.map_err(|error| reason(&error))?;
                 part.ok_or_else(|| "a device without a number".to_owned())
             };
             let rdev = match kind {
@@ -535,7 +547,7 @@ impl Listing<'_> {
             .all(|byte| matches!(byte, 0 | b' '))
         {
             true => Ok(0),
-            false => value.map_err(|error| error.to_string()),
+            false => value.map_err(|error| reason(&error)),
         };
         let id = |value: u64, what: &str| {
             u32::try_from(value)
@@ -585,7 +597,7 @@ fn end_of<R: Read>(file: &File, entry: &Entry<'_, R>) -> std::result::Result<u64
     }
     let (_, at) = old_map(file, entry.header(), at)?;
     let stored = entry.header().entry_size();
-    Ok(at.saturating_add(stored.map_err(|error| error.to_string())?))
+    Ok(at.saturating_add(stored.map_err(|error| reason(&error))?))
 }
 
 /// The list of GNU tar's own format, in the header and in blocks behind it, and where the data
