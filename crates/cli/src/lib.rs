@@ -260,11 +260,14 @@ fn exit_as_asked(error: &clap::Error, arguments: &[OsString]) -> ! {
 fn parse(arguments: Vec<OsString>) -> Arguments {
     #[cfg(feature = "build")]
     if let Some(name) = mke2fs::called_as(&arguments) {
+        mke2fs::tell_version(name, &arguments);
         return Arguments::try_parse_from(mke2fs::translate(name, arguments))
             .unwrap_or_else(|error| mke2fs::exit(&error));
     }
-    Arguments::try_parse_from(helper_call::translate(arguments.clone()))
-        .unwrap_or_else(|error| exit_as_asked(&error, &arguments))
+    let words = helper_call::translate(arguments.clone());
+    #[cfg(feature = "build")]
+    let words = image::with_dash(words, 1);
+    Arguments::try_parse_from(words).unwrap_or_else(|error| exit_as_asked(&error, &arguments))
 }
 
 /// Does it.

@@ -61,6 +61,15 @@ pub(crate) fn exit(error: &clap::Error) -> ! {
     std::process::exit(i32::from(error.use_stderr()))
 }
 
+/// `-V`: says what this is, where mke2fs does, and ends.
+pub(crate) fn tell_version(name: Name, arguments: &[OsString]) {
+    if arguments.iter().skip(1).any(|word| word == "-V") {
+        let line = format!("{} of finefs {}\n", name.name, env!("CARGO_PKG_VERSION"));
+        crate::output::print_beside(&line);
+        std::process::exit(0);
+    }
+}
+
 /// The arguments as they would have been given to finefs.
 pub(crate) fn translate(name: Name, arguments: Vec<OsString>) -> Vec<OsString> {
     let head = ["finefs", "mkfs", "--called-as", name.name].map(OsString::from);

@@ -221,6 +221,21 @@ fn sizes_are_read_as_mke2fs_reads_them() {
     }
 }
 
+/// Scripts ask for it to see whether there is one.
+#[test]
+fn mke2fs_tells_its_version() {
+    let bench = Bench::new();
+    let told = Command::new(bench.path("mke2fs"))
+        .arg("-V")
+        .output()
+        .unwrap();
+    assert!(told.status.success());
+    assert!(
+        text(&told.stderr).starts_with("mke2fs of finefs "),
+        "{told:?}"
+    );
+}
+
 /// A journal on its own, and a file system that has it, as e2fsck sees them.
 #[test]
 fn a_journal_that_lies_elsewhere() {

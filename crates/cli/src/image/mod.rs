@@ -58,6 +58,8 @@ use finefs_image::Images;
 
 use crate::CliResult;
 pub(crate) use session::Context;
+#[cfg(feature = "build")]
+pub(crate) use tar::with_dash;
 
 #[derive(Subcommand)]
 pub(crate) enum ImageCommand {

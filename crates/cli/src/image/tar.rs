@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use clap::{ArgGroup, Args};
+use clap::{ArgAction, ArgGroup, Args};
 use finefs::FileKind;
 use finefs_image::archive::{self, Input, Progress};
 use finefs_image::build::{self, Member, Rules, Source};
@@ -64,10 +64,40 @@ pub(crate) struct Tar {
     #[arg(short, long, group = "packing", requires = "file")]
     auto_compress: bool,
     /// Mode, owner, size and time too, with -t
-    #[arg(short, long, requires = "list")]
+    #[arg(short, long)]
     verbose: bool,
+    /// As without it, and as without --numeric-owner, --xattrs, --acls and -S: everything is kept
+    #[arg(short = 'p', long = "preserve-permissions", action = ArgAction::Count)]
+    #[arg(aliases = ["same-permissions", "same-owner", "numeric-owner", "xattrs", "acls", "sparse"])]
+    #[arg(short_alias = 'S')]
+    preserve: u8,
     #[command(flatten)]
     place: Where,
+}
+
+/// Letters that may begin without a dash, as in `tar czf ARCHIVE IMAGE`.
+const LETTERS: &str = "cxtfzJavpS";
+
+/// The words of a command, `tar` the one at `at`, with a dash before letters that have none, and the
+/// letter that takes a value behind the others.
+pub(crate) fn with_dash(mut words: Vec<OsString>, at: usize) -> Vec<OsString> {
+    let is_tar = words.get(at).is_some_and(|word| word == "tar");
+    let Some(letters) = words
+        .get(at + 1)
+        .filter(|_| is_tar)
+        .and_then(|word| word.to_str())
+    else {
+        return words;
+    };
+    let has_operation = letters.contains(['c', 'x', 't']);
+    if has_operation && letters.chars().all(|letter| LETTERS.contains(letter)) {
+        let mut dashed = format!("-{}", letters.replace('f', ""));
+        if letters.contains('f') {
+            dashed.push('f');
+        }
+        words[at + 1] = dashed.into();
+    }
+    words
 }
 
 impl Tar {
@@ -237,4 +267,22 @@ fn bar(progress: &Arc<Progress>) -> Option<Companion> {
         bytes: progress.bytes.load(Ordering::Relaxed),
         bytes_all: 0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_need_no_dash() {
+        let dashed = |line: &str, at: usize| {
+            let words = with_dash(line.split(' ').map(OsString::from).collect(), at);
+            words.join(" ".as_ref()).into_string().unwrap()
+        };
+        assert_eq!(dashed("finefs tar cfz a b", 1), "finefs tar -czf a b");
+        assert_eq!(dashed("tar tv", 0), "tar -tv");
+        for other in ["tar -cf a b", "tar cat", "tar vf", "tar", "ls cf"] {
+            assert_eq!(dashed(other, 0), other);
+        }
+    }
 }

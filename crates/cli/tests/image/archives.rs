@@ -75,6 +75,11 @@ fn archives_are_compressed_as_asked() {
         (&["-cJf", "packed"], b"\xfd7zXZ"),
         (&["-c", "--zstd", "-f", "packed"], &[0x28, 0xb5]),
         (&["-caf", "packed.tar.zst"], &[0x28, 0xb5]),
+        (&["cfz", "letters.tar.gz"], &[0x1f, 0x8b]),
+        (
+            &["--xattrs", "--acls", "-Spzcf", "kept.tar.gz"],
+            &[0x1f, 0x8b],
+        ),
     ] {
         place.ok(&[&["tar"], words, &["image"]].concat());
         let packed = words.last().unwrap();

@@ -88,7 +88,10 @@ impl Line {
                 None => false,
             },
         };
-        let matches = command().try_get_matches_from(words);
+        let words = words.into_iter().map(OsString::from).collect();
+        #[cfg(feature = "build")]
+        let words = crate::image::with_dash(words, 0);
+        let matches = command().try_get_matches_from::<Vec<OsString>, _>(words);
         match matches.and_then(|matches| Words::from_arg_matches(&matches)) {
             Ok(Words { word }) => Ok(Some(Line { word, may_fail })),
             Err(error) => {
