@@ -19,12 +19,13 @@ use crate::{CliResult, Failure, keys, output, size};
 
 /// Make an image of directories, archives and container images, later ones over earlier ones
 ///
-/// The image is made beside its place and renamed when it is whole; a block device is filled. It is
-/// as large as its files need, and the same bytes each time that it is built of the same files:
-/// UUID and time follow from them, and times of access are those of the last change.
+/// The image is made beside its place and renamed when it is whole; a block device or partition is
+/// filled. It is as large as its files need, and the same bytes each time that it is built of the
+/// same files: UUID and time follow from them, and times of access are those of the last change.
 #[derive(Args)]
 pub(crate) struct Build {
-    /// The image to make, or a block device (with --force); with --onto also IMAGE:/PATH
+    /// The image to make, or a block device or partition (IMAGE@p2, with --force); with --onto also
+    /// IMAGE:/PATH
     image: PathBuf,
     /// Directories, tar archives (plain or compressed by gzip, zstd or xz), - for standard input,
     /// container images (oci:DIR, oci-archive:FILE, docker-archive:FILE, docker://REFERENCE),

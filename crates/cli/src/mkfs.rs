@@ -20,8 +20,8 @@ use crate::{CliResult, Failure, output, size};
 /// takes mke2fs's command lines.
 #[derive(Args)]
 pub(crate) struct Mkfs {
-    /// A file, which is made if there is none (with --size), a block device, or an NBD export by
-    /// its URL
+    /// A file, which is made if there is none (with --size), a block device, a partition of a disk
+    /// (IMAGE@p2), or an NBD export by its URL
     image: PathBuf,
     /// The size as mke2fs has it: KiB, or blocks where -b is given, or with s, k, m, g, t
     #[arg(conflicts_with = "size")]
@@ -85,23 +85,35 @@ impl Mkfs {
             }
             (None, None) => None,
         };
+        let named = Place::of(self.image.as_os_str(), size_bytes).map_err(Failure::new)?;
+        let offset = self.offset.or(besides.offset_bytes);
+        if self.source.is_some() && offset.is_some() {
+            return Err(Failure::new(
+                "-d: a file system at an offset cannot be filled; use finefs cp",
+            ));
+        }
+        if offset.is_some() && named.offset_bytes > 0 {
+            return Err(Failure::new(
+                "--offset: the partition says where the file system starts",
+            ));
+        }
         let place = Place {
-            path: self.image,
-            size_bytes,
-            offset_bytes: self.offset.or(besides.offset_bytes).unwrap_or(0),
+            offset_bytes: offset.unwrap_or(named.offset_bytes),
             may_overwrite: self.force > 0,
+            ..named
         };
         let as_mke2fs = self.called_as.is_some();
         let mut status = ExitCode::SUCCESS;
-        let made = match (self.dry_run, &self.source) {
+        let mut made = match (self.dry_run, &self.source) {
             (true, _) => mkfs::plan_at(&place, &options).map_err(Failure::new)?,
             (false, Some(source)) => {
-                let built = fill(place, options, source, as_mke2fs)?;
+                let built = fill(&self.image, place, options, source, as_mke2fs)?;
                 status = crate::build::status(&built.left_out);
                 built.file_system
             }
             (false, None) => make(place, &options, as_mke2fs).map_err(Failure::new)?,
         };
+        made.image = self.image.display().to_string();
         for note in &made.notes {
             output::say(format!("{}: {note}", made.image));
         }
@@ -116,12 +128,13 @@ impl Mkfs {
 }
 
 /// Makes it, filled with a source. What is there is replaced when all is done.
-fn fill(place: Place, options: Options, source: &Path, as_mke2fs: bool) -> CliResult<build::Built> {
-    if place.offset_bytes > 0 {
-        return Err(Failure::new(
-            "-d: a file system at an offset cannot be filled; use finefs cp",
-        ));
-    }
+fn fill(
+    image: &Path,
+    place: Place,
+    options: Options,
+    source: &Path,
+    as_mke2fs: bool,
+) -> CliResult<build::Built> {
     let is_there = place.path.exists() || finefs_disk::is_url(place.path.as_os_str());
     // Says what speaks against it.
     let planned = mkfs::plan_at(&place, &options).map_err(Failure::new)?;
@@ -155,7 +168,7 @@ fn fill(place: Place, options: Options, source: &Path, as_mke2fs: bool) -> CliRe
         jobs: copying::jobs(),
     };
     let sources = [Source::of(source)];
-    crate::build::run(&place.path, &sources, &options)
+    crate::build::run(image, &sources, &options)
 }
 
 /// Makes it. As mke2fs, what is there is lost unless somebody at a terminal says no.

@@ -28,7 +28,7 @@ use crate::{CliResult, Failure, logger, open, progress, remount, say, usage};
     after_help = options::help()
 )]
 pub(crate) struct Mount {
-    /// The image, a file or block device; left out with --memory
+    /// The image, a file or block device, or a partition of one (IMAGE@p2); left out with --memory
     #[arg(value_name = "IMAGE", required = true)]
     first: Option<PathBuf>,
     /// The directory to mount it at
@@ -159,7 +159,7 @@ impl Mount {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn plan(self, options: MountOptions) -> CliResult<Plan> {
+    fn plan(self, mut options: MountOptions) -> CliResult<Plan> {
         options.check_for(self.memory)?;
         let is_root = rustix::process::geteuid().is_root();
         if (options.kernel.allows_suid || options.kernel.allows_devices) && !is_root {
@@ -168,8 +168,8 @@ impl Mount {
             ));
         }
         let (image, directory) = self.places();
-        // An image that is missing is reported by who opens it.
-        let image = image.map(|path| finefs_disk::absolute(&path));
+        let image = image.map(|path| options.begin_at_partition(&path));
+        let image = image.transpose()?;
         let source = match (&image, &options.source) {
             (None, Some(source)) => source.clone(),
             (None, None) => "finefs-memory".to_owned(),

@@ -12,6 +12,14 @@ use rustix::process::Uid;
 use crate::channel::Channel;
 use crate::{CliResult, Failure};
 
+/// The disk that `IMAGE` or `IMAGE@PARTITION` names, as an absolute path, and where the partition
+/// starts in it. A disk that is missing is reported by who opens it.
+pub(crate) fn disk_of(image: &Path) -> CliResult<(PathBuf, Option<u64>)> {
+    let located = finefs_image::address::locate(image.as_os_str());
+    let (path, start) = located.map_err(Failure::new)?;
+    Ok((finefs_disk::absolute(&path), start))
+}
+
 /// What a command is about.
 pub(crate) enum Target {
     Mount(MountPoint),
@@ -61,9 +69,10 @@ impl Target {
 
 /// To whoever serves an image: this user, or, for root, the user to whom the image belongs.
 fn of_image(image: &Path) -> Option<Channel> {
+    let (image, _) = disk_of(image).ok()?;
     let owner = Uid::from_raw(image.metadata().ok()?.uid());
     let me = rustix::process::geteuid();
-    let name = name_of_image(image).ok()?;
+    let name = name_of_image(&image).ok()?;
     let mut channels = [Some(me), me.is_root().then_some(owner)]
         .into_iter()
         .flatten()
@@ -132,6 +141,9 @@ fn resolve(target: &Path) -> io::Result<PathBuf> {
         Ok(path) => return Ok(path),
         Err(error) => error,
     };
+    if let Ok((disk, Some(_))) = disk_of(target) {
+        return Ok(disk);
+    }
     if error.raw_os_error() != Some(libc::ENOTCONN) {
         return Err(error);
     }

@@ -166,6 +166,48 @@ fn several_images_are_served_by_their_names() {
     assert!(is_sound(&one) && is_sound(&two));
 }
 
+/// Puts an image behind a boot record that says so.
+fn disk_of(directory: &TempDir, image: &str) -> String {
+    let mut bytes = vec![0; 1 << 20];
+    bytes[510..512].copy_from_slice(&[0x55, 0xAA]);
+    bytes[450] = 0x83;
+    bytes[454..458].copy_from_slice(&2048_u32.to_le_bytes());
+    bytes[458..462].copy_from_slice(&(16_u32 << 11).to_le_bytes());
+    bytes.extend(std::fs::read(image).unwrap());
+    let disk = directory.path().join("disk");
+    std::fs::write(&disk, bytes).unwrap();
+    disk.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_partition_is_served() {
+    let directory = TempDir::new().unwrap();
+    let disk = disk_of(&directory, &image(&directory, "image"));
+    let part = format!("{disk}@p1");
+    let export = format!("a={part}");
+    for words in [&[part.as_str()][..], &["--export", &export]] {
+        let serving = Serving::start(words);
+        succeed(&["freeze", &part]);
+        succeed(&["thaw", &part]);
+        serving.end(&part);
+        succeed(&["check", &part]);
+    }
+    let both = run(&[
+        "serve",
+        "-f",
+        "--nfs",
+        "127.0.0.1:0",
+        "-o",
+        "offset=1m",
+        &part,
+    ]);
+    let said = text(&both.stderr);
+    assert!(said.contains("the partition says where"), "{said}");
+    let none = run(&["serve", "-f", "--nfs", "127.0.0.1:0", &format!("{disk}@p2")]);
+    let said = text(&none.stderr);
+    assert!(said.contains("no partition p2; there are p1"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_served_is_told() {
     let directory = TempDir::new().unwrap();

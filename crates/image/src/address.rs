@@ -318,6 +318,20 @@ pub fn locate(image: &OsStr) -> Result<(PathBuf, Option<u64>)> {
     Ok((path, start.map(|part| part.start_bytes)))
 }
 
+/// Where a file system is to be made: in the partition that `image` names, of a disk that is there,
+/// or else in all of a file, which may not be there yet.
+pub(crate) fn place_of(image: &OsStr) -> Result<(PathBuf, Option<Partition>)> {
+    let (path, part) = split(image);
+    let is_disk = finefs_disk::is_url(path.as_os_str()) || path.exists() && !path.is_dir();
+    match part.filter(|_| is_disk) {
+        None => Ok((image.into(), None)),
+        Some(part) => {
+            let part = find(&*inspected(&path)?, &path, &part)?;
+            Ok((path, Some(part)))
+        }
+    }
+}
+
 /// An image and its partition, if it names one.
 fn split(image: &OsStr) -> (PathBuf, Option<String>) {
     let bytes = image.as_bytes();

@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use finefs_nfs::{ExportOptions, Network, Squash};
 
+use crate::CliResult;
+use crate::target::disk_of;
+
 /// The options that there are.
 const OPTIONS: &str =
     "ro, rw, sync, async, secure, insecure, clients=CIDR and squash=root|all|none";
@@ -16,6 +19,8 @@ pub(super) struct Export {
     pub name: String,
     /// `None` for memory.
     pub image: Option<PathBuf>,
+    /// Where in it the partition starts that was named.
+    pub start_bytes: Option<u64>,
     pub options: ExportOptions,
 }
 
@@ -49,8 +54,20 @@ impl FromStr for Export {
         Ok(Export {
             name: format!("/{name}"),
             image: Some(image.into()),
+            start_bytes: None,
             options,
         })
+    }
+}
+
+impl Export {
+    /// Finds the image, and the partition that is named, while a relative path means what the user
+    /// meant.
+    pub(super) fn locate(&mut self) -> CliResult<()> {
+        if let Some(image) = &mut self.image {
+            (*image, self.start_bytes) = disk_of(image)?;
+        }
+        Ok(())
     }
 }
 

@@ -56,7 +56,8 @@ const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 204
                   mount --help-options)."
 )]
 pub(crate) struct Serve {
-    /// The image, a file or block device; left out with --memory and --export
+    /// The image, a file or block device, or a partition of one (IMAGE@p2); left out with --memory
+    /// and --export
     image: Option<PathBuf>,
     /// Serve a file system in memory; what is in it is gone at the end
     #[arg(long)]
@@ -170,7 +171,7 @@ impl Serve {
         if self.read_only {
             lists.push("ro".into());
         }
-        let (options, _) = MountOptions::default().changed_by(&lists, false)?;
+        let (mut options, _) = MountOptions::default().changed_by(&lists, false)?;
         options.check_for(self.memory)?;
         if options.run_as.is_some() {
             let line = "option setuid: run finefs serve as that user; it needs no root";
@@ -178,12 +179,12 @@ impl Serve {
         }
         let log = self.log.as_deref().map(mount::open_log).transpose()?;
         // Looked at before the fork, while a relative path still means what the user meant.
-        let absolute = |path: &mut PathBuf| *path = finefs_disk::absolute(path);
-        self.image.iter_mut().for_each(absolute);
-        let images = self.exports.iter_mut();
-        images
-            .flat_map(|export| &mut export.image)
-            .for_each(absolute);
+        if let Some(image) = &mut self.image {
+            *image = options.begin_at_partition(image)?;
+        }
+        for export in &mut self.exports {
+            export.locate()?;
+        }
         if let Some(path) = &mut self.lock_state {
             *path = std::path::absolute(&*path).map_err(Failure::new)?;
         }
@@ -220,6 +221,7 @@ impl Serve {
         vec![Export {
             name: "/".into(),
             image: self.image.clone(),
+            start_bytes: None,
             options: ExportOptions {
                 is_read_only: self.read_only,
                 squash: self.squash.into(),
@@ -385,15 +387,13 @@ fn open_one(export: &Export, options: &MountOptions) -> CliResult<Open> {
         Some(path) => path.display().to_string(),
         None => "memory".to_owned(),
     };
+    let mut options = options.clone();
+    options.offset_bytes = export.start_bytes.unwrap_or(options.offset_bytes);
+    if export.options.is_read_only {
+        (options, _) = options.changed_by(&["ro".to_owned()], false)?;
+    }
     let (namespace, claim) = progress::during(&format!("opening {source}"), || {
-        match export.options.is_read_only {
-            true => {
-                let read_only = ["ro".to_owned()];
-                let (options, _) = options.clone().changed_by(&read_only, false)?;
-                open::open(export.image.as_deref(), None, &options, &source)
-            }
-            false => open::open(export.image.as_deref(), None, options, &source),
-        }
+        open::open(export.image.as_deref(), None, &options, &source)
     })?;
     if let Some(claim) = &claim {
         claim.mark_exported();

@@ -11,13 +11,14 @@ mod table;
 mod values;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use finefs::{AtimePolicy, LockingScheme, OnError};
 
 use crate::confine::{RunAs, Sandbox};
 use crate::size::Size;
+use crate::target::disk_of;
 use crate::{CliResult, Failure};
 use row::{Of, What};
 
@@ -170,6 +171,22 @@ impl MountOptions {
             }
             What::Refused(reason) => Err(Failure::new(format!("option {word}: {reason}"))),
         }
+    }
+
+    /// The disk that `IMAGE` or `IMAGE@PARTITION` names; the file system begins where the partition
+    /// does.
+    pub(crate) fn begin_at_partition(&mut self, image: &Path) -> CliResult<PathBuf> {
+        let (disk, start_bytes) = disk_of(image)?;
+        if let Some(bytes) = start_bytes {
+            if self.offset_bytes > 0 {
+                let image = image.display();
+                return Err(Failure::new(format!(
+                    "{image}: option offset: the partition says where the file system starts"
+                )));
+            }
+            self.offset_bytes = bytes;
+        }
+        Ok(disk)
     }
 
     /// Fails where an option speaks of something else than what is to be mounted.

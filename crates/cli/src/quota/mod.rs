@@ -17,7 +17,7 @@ use finefs_ext::{ExtOptions, ExtStore, QuotaEntry, QuotaKind, QuotaReport};
 use serde::Serialize;
 
 use self::names::names;
-use crate::target::find;
+use crate::target::{disk_of, find};
 use crate::{CliResult, Failure, output, say, size, sync};
 
 /// Show what users, groups and projects have and may have, as repquota(8), and set it
@@ -132,7 +132,9 @@ impl Report {
             sync::everything(&mount).map_err(|why| Failure::new(format!("{place}: {why}")))?;
             image = PathBuf::from(&mount.source);
         }
-        let device = finefs::front_end::open_device(&image, Access::Inspect, self.offset)
+        let (image, start) = disk_of(&image)?;
+        let offset = start.unwrap_or(self.offset);
+        let device = finefs::front_end::open_device(&image, Access::Inspect, offset)
             .map_err(Failure::new)?;
         let options = ExtOptions {
             is_read_only: true,

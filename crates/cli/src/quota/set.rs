@@ -8,7 +8,7 @@ use finefs_ext::QuotaKind;
 
 use super::names::names;
 use crate::quota_order::{Order, Owners, Setting};
-use crate::target::Target;
+use crate::target::{Target, disk_of};
 use crate::{CliResult, Failure, size};
 
 /// Set what a user, group or project may have, as setquota(8)
@@ -141,8 +141,9 @@ impl Place {
 
 /// For an image that nobody has open.
 fn on_image(image: &Path, offset: u64, order: &Order) -> CliResult<Result<(), String>> {
-    let options = ImageOptions::new().offset_bytes(offset);
-    let opened = finefs::front_end::open_image(image, options).map_err(Failure::new)?;
+    let (image, start) = disk_of(image)?;
+    let options = ImageOptions::new().offset_bytes(start.unwrap_or(offset));
+    let opened = finefs::front_end::open_image(&image, options).map_err(Failure::new)?;
     let done = match opened.namespace.is_read_only() {
         false => order.apply(&opened.namespace),
         true => Err(opened.notes.join("; ")),

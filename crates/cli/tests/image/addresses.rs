@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-use crate::support::Place;
+use crate::support::{Place, assert_clean};
 
 /// A disk with an MBR: a file system that is called "boot" at 1 MiB, and one in a logical
 /// partition at 20 MiB.
@@ -70,6 +70,62 @@ fn partitions_are_named_by_number_label_or_offset() {
     // A file that has the whole name is that file.
     fs::copy(place.path("part"), place.path("disk@p1")).unwrap();
     assert!(place.ok(&["ls", "disk@p1:/"]).contains("data-dir"));
+}
+
+/// All that does not lie in a partition is as it was.
+#[test]
+fn file_systems_are_made_in_partitions_and_nowhere_else() {
+    let place = Place::new();
+    disk(&place);
+    let before = fs::read(place.path("disk")).unwrap();
+    let (p1, p5) = (1 << 20..17 << 20, 20 << 20..36 << 20);
+    let assert_rest = |changed: &std::ops::Range<usize>| {
+        let after = fs::read(place.path("disk")).unwrap();
+        assert_eq!(after.len(), before.len());
+        assert!(after[..changed.start] == before[..changed.start]);
+        assert!(after[changed.end..] == before[changed.end..]);
+        fs::write(place.path("part"), &after[changed.clone()]).unwrap();
+        assert_clean(&place.path("part"));
+        fs::write(place.path("disk"), &before).unwrap();
+    };
+    fs::create_dir(place.path("tree")).unwrap();
+    fs::write(place.path("tree/file"), vec![b'x'; 3 << 20]).unwrap();
+
+    let said = place.fails(1, &["mkfs", "disk@boot"]);
+    assert!(said.contains("labelled 'boot'"), "{said}");
+    let made = place.ok(&["mkfs", "-F", "--json", "-L", "new", "disk@p1"]);
+    assert!(made.contains("\"size_bytes\": 16777216"), "{made}");
+    assert!(made.contains("\"image\": \"disk@p1\""), "{made}");
+    assert_eq!(place.ok(&["ls", "disk@new"]), "lost+found\n");
+    assert_rest(&p1);
+    place.ok(&["mkfs", "-qF", "-d", "tree", "disk@data"]);
+    assert_eq!(place.ok(&["ls", "disk@p5"]), "file\nlost+found\n");
+    assert_rest(&p5);
+
+    let said = place.fails(1, &["build", "disk@p5", "tree"]);
+    assert!(said.contains("is a partition (--force"), "{said}");
+    let built = place.ok(&["build", "--force", "disk@p5", "tree"]);
+    assert!(built.starts_with("disk@p5: ext4 of 16M"), "{built}");
+    assert_eq!(place.ok(&["ls", "disk@5"]), "file\nlost+found\n");
+    assert_rest(&p5);
+    // One that fails leaves a partition that nobody takes for a file system.
+    fs::write(place.path("tree/more"), vec![b'x'; 30 << 20]).unwrap();
+    let said = place.fails(1, &["build", "--force", "disk@p1", "tree"]);
+    assert!(said.contains("do not fit"), "{said}");
+    assert!(fs::read(place.path("disk")).unwrap()[p1.end..] == before[p1.end..]);
+    fs::write(place.path("disk"), &before).unwrap();
+
+    for command in [&["mkfs", "-F"][..], &["build", "-F"]] {
+        let words = [command, &["--size", "17m", "disk@p1", "tree"]].concat();
+        let said = place.fails(1, &words[..words.len() - usize::from(command[0] == "mkfs")]);
+        assert!(said.contains("the partition has 16777216 bytes"), "{said}");
+    }
+    let said = place.fails(1, &["mkfs", "--size", "1m", "disk@p9"]);
+    assert!(said.contains("no partition p9; there are p1"), "{said}");
+    assert!(fs::read(place.path("disk")).unwrap() == before);
+    // Where there is no disk, it is a name as any other.
+    place.ok(&["mkfs", "-q", "-t", "ext2", "--size", "1m", "none@p1"]);
+    assert_eq!(place.ok(&["ls", "none@p1"]), "lost+found\n");
 }
 
 /// sfdisk and the kernel agree on where partitions are; so do we.

@@ -224,7 +224,7 @@ fn mistakes_get_one_clear_line() {
 }
 
 #[test]
-fn a_partition_is_mounted_by_its_offset() {
+fn a_partition_is_mounted_by_its_offset_or_number() {
     if !can_mount() {
         return;
     }
@@ -232,13 +232,30 @@ fn a_partition_is_mounted_by_its_offset() {
     let (image, mount_point) = (place.image("ext4"), place.mount_point());
     let disk = place.path().join("disk");
     let mut bytes = vec![0xee; 1 << 20];
+    // A boot record with one partition.
+    bytes[446..512].fill(0);
+    bytes[510..512].copy_from_slice(&[0x55, 0xAA]);
+    bytes[450] = 0x83;
+    bytes[454..458].copy_from_slice(&2048_u32.to_le_bytes());
+    bytes[458..462].copy_from_slice(&(64_u32 << 11).to_le_bytes());
+    let before = bytes.clone();
     bytes.extend(fs::read(&image).unwrap());
     fs::write(&disk, bytes).unwrap();
     mount(&disk, &mount_point, &["-o", "offset=1m"]);
     fs::write(mount_point.join("file"), b"content").unwrap();
     unmount(&place);
+    // And by its number.
+    let part = place.path().join("disk@p1");
+    mount(&part, &mount_point, &[]);
+    assert_eq!(fs::read(mount_point.join("file")).unwrap(), b"content");
+    succeed(finefs().arg("umount").arg(&part));
+    assert!(!place.is_mounted());
+    let mut missing = finefs();
+    missing.arg("mount").arg(place.path().join("disk@p2"));
+    let line = fail(missing.arg(&mount_point));
+    assert!(line.contains("no partition p2; there are p1"), "{line}");
     let bytes = fs::read(&disk).unwrap();
-    assert!(bytes[..1 << 20].iter().all(|&byte| byte == 0xee));
+    assert_eq!(bytes[..1 << 20], before);
     fs::write(&image, &bytes[1 << 20..]).unwrap();
     check(&image);
 }

@@ -21,7 +21,7 @@
 //!    archive is unpacked once, into a file without a name beside the image.
 //! 2. From the list follow size, UUID and time of the image.
 //! 3. The image is made beside its place ([`crate::mkfs`]), filled by one thread (while others read
-//!    ahead and look for zeros), closed, and renamed. A block device is filled in place.
+//!    ahead and look for zeros), closed, and renamed. A block device or partition is filled in place.
 //!
 //! # Invariants
 //! 1. Nothing is seen at the image's place before it is whole. A device that was filled in part has
@@ -237,7 +237,8 @@ pub struct Built {
     pub left_out: Vec<String>,
 }
 
-/// Builds an image of `sources`, later ones over earlier ones.
+/// Builds an image of `sources`, later ones over earlier ones, at `image` or, as
+/// `IMAGE@PARTITION`, in a partition of a disk that is there.
 ///
 /// # Errors
 /// What cannot be read, what the format cannot hold, and what does not fit, by its name. What was
@@ -250,8 +251,8 @@ pub fn build(
 ) -> Result<Built> {
     let target = Target::of(image, options)?;
     let directory = match &target {
-        Target::Beside(_) => directory_of(image).to_owned(),
-        Target::Device { .. } => std::env::temp_dir(),
+        Target::Device(place) if !place.path.is_file() => std::env::temp_dir(),
+        Target::Beside(_) | Target::Device(_) => directory_of(image).to_owned(),
     };
     let rules = &options.rules;
     let mut manifest = list(
@@ -279,8 +280,10 @@ pub fn build(
             Some(bytes) => bytes,
             None => size::needed(&manifest, &mut file_system, options.free, spare_bytes)?,
         };
-        let path = target.path();
-        let built = one(&manifest, &file_system, size_bytes, options, path, progress);
+        let place = target.place(size_bytes);
+        let built = target
+            .clear()
+            .and_then(|()| one(&manifest, &file_system, &place, options.jobs, progress));
         match built {
             // An estimate that was too low, by what only the file system itself knows.
             Err(error) if error.is(Errno::NOSPC) && given.is_none() && spare_bytes < size_bytes => {
@@ -310,14 +313,21 @@ pub fn build(
 enum Target {
     /// A file that gets its place when it is whole.
     Beside(Beside),
-    /// A block device, or an export of a server.
-    Device { path: PathBuf, size_bytes: u64 },
+    /// A block device, an export of a server, or a partition; with all that it has.
+    Device(Place),
 }
 
 impl Target {
     /// What is there may be a file that is to be replaced, or a device.
     fn of(image: &Path, options: &Options) -> Result<Target> {
         let refused = |reason| Err(Error::new(image.display().to_string(), reason));
+        let place = Place::of(image.as_os_str(), options.size_bytes)?;
+        if place.offset_bytes > 0 {
+            return match options.may_replace {
+                true => Ok(Target::Device(place)),
+                false => refused("is a partition (--force replaces what is in it)"),
+            };
+        }
         let is_url = finefs_disk::is_url(image.as_os_str());
         let is_there = image.symlink_metadata().is_ok();
         if !is_url && (!is_there || image.is_file()) {
@@ -336,32 +346,56 @@ impl Target {
             return refused("is a device (--force replaces what is on it)");
         }
         let failed = |error: mkfs::MkfsError| Error::new("", error.to_string());
-        let size_bytes = mkfs::length_of(image).map_err(failed)?;
-        Ok(Target::Device {
-            path: image.to_owned(),
-            size_bytes,
-        })
+        let size_bytes = match options.size_bytes {
+            Some(bytes) => bytes,
+            None => mkfs::length_of(image).map_err(failed)?,
+        };
+        Ok(Target::Device(Place {
+            size_bytes: Some(size_bytes),
+            ..place
+        }))
     }
 
-    fn path(&self) -> &Path {
-        match self {
-            Target::Beside(beside) => beside.path(),
-            Target::Device { path, .. } => path,
+    /// Where a file system of this size is made.
+    fn place(&self, size_bytes: u64) -> Place {
+        let (path, offset_bytes) = match self {
+            Target::Beside(beside) => (beside.path(), 0),
+            Target::Device(place) => (place.path.as_path(), place.offset_bytes),
+        };
+        Place {
+            path: path.to_owned(),
+            size_bytes: Some(size_bytes),
+            offset_bytes,
+            may_overwrite: true,
         }
+    }
+
+    /// Makes the file that gets its place later, and is empty also where a killed process of this
+    /// number has left one.
+    fn clear(&self) -> Result<()> {
+        let Target::Beside(beside) = self else {
+            return Ok(());
+        };
+        let path = beside.path();
+        let mut new = OpenOptions::new();
+        let created = new.write(true).create(true).truncate(true).open(path);
+        created
+            .map(drop)
+            .map_err(|error| Error::host(path.display().to_string(), error))
     }
 
     /// The size that is not to be computed.
     fn given(&self, options: &Options) -> Option<u64> {
         match self {
             Target::Beside(_) => options.size_bytes,
-            Target::Device { size_bytes, .. } => options.size_bytes.or(Some(*size_bytes)),
+            Target::Device(place) => place.size_bytes,
         }
     }
 
     fn finish(self) -> Result<()> {
         match self {
             Target::Beside(beside) => beside.finish(),
-            Target::Device { .. } => Ok(()),
+            Target::Device(_) => Ok(()),
         }
     }
 }
@@ -418,43 +452,25 @@ fn list(
     Ok(manifest)
 }
 
-/// Makes one image under a name of its own, and fills it.
+/// Makes the file system at a place, and fills it.
 fn one(
     manifest: &Manifest,
     file_system: &mkfs::Options,
-    size_bytes: u64,
-    options: &Options,
-    path: &Path,
+    place: &Place,
+    jobs: usize,
     progress: &Progress,
 ) -> Result<Built> {
     progress.check()?;
-    let failed = |error: std::io::Error| Error::host(path.display().to_string(), error);
-    let is_url = finefs_disk::is_url(path.as_os_str());
-    if !is_url && path.metadata().map_or(true, |found| found.is_file()) {
-        // What a killed process of this number has left.
-        let created = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path);
-        drop(created.map_err(failed)?);
-    }
-    let place = Place {
-        path: path.to_owned(),
-        size_bytes: Some(size_bytes),
-        offset_bytes: 0,
-        may_overwrite: true,
-    };
-    let mut made = mkfs::make_at(&place, file_system).map_err(mkfs_failed)?;
-    let fs = open(path, made.time)?;
-    let filled = fill::fill(&fs, manifest, options.jobs, progress);
+    let mut made = mkfs::make_at(place, file_system).map_err(mkfs_failed)?;
+    let fs = open(place, made.time)?;
+    let filled = fill::fill(&fs, manifest, jobs, progress);
     let space = fs.statfs();
     let closed = fs
         .close()
         .map_err(|error| Error::inside("the image", &error));
     if filled.is_err() {
         // A device would look like one that is whole. A file is removed.
-        let _ = mkfs::spoil(&place);
+        let _ = mkfs::spoil(place);
     }
     let (data_bytes, block_bytes) = filled?;
     closed?;
@@ -468,9 +484,11 @@ fn one(
     })
 }
 
-fn open(path: &Path, time: i64) -> Result<FileSystem> {
+fn open(place: &Place, time: i64) -> Result<FileSystem> {
+    let path = &place.path;
     // What is on a device stays there.
     ImageOptions::new()
+        .offset_bytes(place.offset_bytes)
         .barriers(!path.is_file())
         .bulk_load(time.max(0) as u64)
         .open(path)

@@ -5,9 +5,11 @@ use super::error::{MkfsError, Result};
 use super::journal_device;
 use super::options::Options;
 use super::{Made, plan, write};
+use crate::error::Error;
 use finefs_block::{Access, BlockDevice, OpenError, PartitionDevice, Patience};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, until_nul};
 use finefs_reiser_disk::superblock as reiserfs;
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +33,34 @@ pub struct Place {
 }
 
 impl Place {
+    /// The place that `image` names: all of a file or device, or, as `IMAGE@PARTITION`, a partition
+    /// of a disk that is there. It is not to be overwritten.
+    ///
+    /// # Errors
+    /// What is said of a partition that is not there, or is smaller than `size_bytes`.
+    pub fn of(image: &OsStr, size_bytes: Option<u64>) -> crate::error::Result<Place> {
+        let (path, part) = crate::address::place_of(image)?;
+        let place = Place {
+            path,
+            size_bytes,
+            offset_bytes: 0,
+            may_overwrite: false,
+        };
+        let Some(part) = part else {
+            return Ok(place);
+        };
+        let room_bytes = part.length_bytes / PAGE_BYTES * PAGE_BYTES;
+        if let Some(bytes) = size_bytes.filter(|bytes| *bytes > part.length_bytes) {
+            let reason = format!("the partition has {room_bytes} bytes, not {bytes}");
+            return Err(Error::new(image.display().to_string(), reason));
+        }
+        Ok(Place {
+            size_bytes: size_bytes.or(Some(room_bytes)),
+            offset_bytes: part.start_bytes,
+            ..place
+        })
+    }
+
     fn is_there(&self) -> bool {
         finefs_disk::is_url(self.path.as_os_str()) || self.path.symlink_metadata().is_ok()
     }
