@@ -4,7 +4,7 @@
 #![cfg(not(feature = "off"))]
 
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use finefs_lockmeter::{
     Holding, Kind, LastCpu, LockClass, Mode, Thresholds, Waiting, What, rates, set_hold_sampling,
@@ -188,17 +188,22 @@ fn a_holding_ends_where_it_is_stopped_and_pauses_where_it_is_interrupted() {
     let _turn = turn();
     set_mode(Mode::Full);
     let last_cpu = LastCpu::new();
+    let pause = Duration::from_millis(200);
+    let began = Instant::now();
     let mut holding = Holding::begin(&CLASS, Kind::Reader, &last_cpu);
-    holding.interrupted(|| std::thread::sleep(Duration::from_millis(200)));
+    holding.interrupted(|| std::thread::sleep(pause));
     std::thread::sleep(Duration::from_millis(20));
     holding.stop();
-    std::thread::sleep(Duration::from_millis(200));
+    let until_stop = began.elapsed();
+    std::thread::sleep(until_stop);
     drop(holding);
     let snapshot = snapshot();
     let reader = &snapshot.class("test.hold").unwrap().reader;
     assert_eq!((reader.acquisitions, reader.hold.count()), (1, 2));
-    assert!((20_000_000..190_000_000).contains(&reader.hold.max_ns));
-    assert!(reader.hold.total_ns < 190_000_000);
+    assert!(reader.hold.max_ns >= 20_000_000);
+    // The two clocks may differ by a thousandth.
+    let held = Duration::from_nanos(reader.hold.total_ns);
+    assert!(held + pause <= until_stop + until_stop / 100, "{held:?}");
 }
 
 #[test]
@@ -229,11 +234,17 @@ fn call_sites_are_told_apart() {
     let all = snapshot();
     let sites = &all.class("test.sites").unwrap().writer.sites;
     assert_eq!(sites.len(), 2);
-    assert_eq!((sites[0].contended, sites[1].contended), (3, 1));
-    assert!(sites[0].wait_ns_total >= 24_000_000);
+    // By their waits, of which the one may last longer than all the others.
+    assert!(sites[0].wait_ns_total >= sites[1].wait_ns_total);
+    let [often, once] = [3, 1].map(|count| {
+        let mut sites = sites.iter();
+        sites.find(|site| site.contended == count).unwrap()
+    });
+    assert!(often.wait_ns_total >= 24_000_000);
     let since = all.since(&twice);
     let later = &since.class("test.sites").unwrap().writer;
-    assert_eq!(later.worst_sites(), &sites[1..], "only what came since");
+    let expected = std::slice::from_ref(once);
+    assert_eq!(later.worst_sites(), expected, "only what came since");
 }
 
 #[test]
@@ -323,18 +334,22 @@ fn reports_are_limited_and_the_rest_is_counted() {
         ..Thresholds::default()
     };
     set_thresholds(&thresholds);
-    for _ in 0..10 {
+    const WAITS: u64 = 1000;
+    let began = Instant::now();
+    for _ in 0..WAITS {
         drop(contend(&CLASS, Kind::Writer, Duration::ZERO));
     }
+    let seconds = began.elapsed().as_secs() + 2;
     std::thread::sleep(Duration::from_millis(1_100));
     drop(contend(&CLASS, Kind::Writer, Duration::ZERO));
     set_thresholds(&Thresholds::default());
     let reports = take_reports();
-    // The ten may have run over the end of a second.
-    assert!((4..=7).contains(&reports.len()), "{}", reports.len());
+    // Three of each second that they have touched, and the last.
+    let count = reports.len() as u64;
+    assert!((4..=3 * seconds + 1).contains(&count), "{count}");
     let left_out: u64 = reports.iter().map(|report| report.left_out).sum();
-    assert_eq!(left_out + reports.len() as u64, 11);
-    assert!(reports.last().unwrap().left_out > 0);
+    assert_eq!(left_out + count, WAITS + 1);
+    assert!(left_out > 0);
 }
 
 #[test]

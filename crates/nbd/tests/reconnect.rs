@@ -178,14 +178,13 @@ fn the_time_comes_to_an_end() {
     let start = Instant::now();
     let error = client.read_at(0, &mut [0; 512]).unwrap_err().to_string();
     assert!(start.elapsed() >= Duration::from_secs(1), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(8), "{error}");
     for words in ["has closed the connection", "within 1 s", "nbd+unix:///e"] {
         assert!(error.contains(words), "{error}");
     }
+    let connections = server.connections();
     server.come_back(device(1 << 20));
-    let start = Instant::now();
     assert_eq!(client.flush().unwrap_err().to_string(), error);
-    assert!(start.elapsed() < Duration::from_millis(500));
+    assert_eq!(server.connections(), connections, "it has tried again");
 }
 
 #[test]
@@ -194,13 +193,12 @@ fn another_export_is_not_used() {
     let client = open(&server, 20).unwrap();
     server.die();
     server.come_back(device(2 << 20));
-    let start = Instant::now();
     let error = client.flush().unwrap_err().to_string();
     assert!(
         error.contains("2097152 bytes now, and had 1048576"),
         "{error}"
     );
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(!error.contains("within 20 s"), "{error}");
 }
 
 /// One of the same size that holds other data; nothing is written to it. Where the server has lost
@@ -219,10 +217,9 @@ fn other_data_is_not_written_to() {
     server.die();
     let other = of(1);
     server.come_back(other.clone());
-    let start = Instant::now();
     let error = client.flush().unwrap_err().to_string();
     assert!(error.contains("holds something else"), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(!error.contains("within 20 s"), "{error}");
     let epochs = other.recorded().epochs();
     assert_eq!(epochs.iter().map(|epoch| epoch.writes()).sum::<usize>(), 0);
 }
@@ -237,14 +234,12 @@ fn nonsense_ends_it_at_once() {
     };
     let server = NbdServer::start(device(1 << 20), setup).unwrap();
     let client = open(&server, 20).unwrap();
-    let start = Instant::now();
     let error = loop {
         if let Err(error) = client.write_at(0, &[1; 512]) {
             break error.to_string();
         }
     };
     assert!(error.contains("not asked"), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(5));
     assert_eq!(server.connections(), 1);
 }
 

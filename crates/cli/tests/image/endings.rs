@@ -111,7 +111,14 @@ fn an_interrupted_copy_leaves_nothing() {
     fs::create_dir(&out).unwrap();
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let copy = ["cp", "-r", "image:/tree", "out"];
-        let (status, said) = interrupted(&place, &copy, signal, &|| is_filling(&out));
+        let (status, said) = loop {
+            let (status, said) = interrupted(&place, &copy, signal, &|| is_filling(&out));
+            if status != Some(0) {
+                break (status, said);
+            }
+            // It was done before the signal came.
+            fs::remove_dir_all(out.join("tree")).unwrap();
+        };
         assert_eq!(status, Some(130), "{said}");
         assert!(said.contains("interrupted"), "{said}");
         assert_eq!(fs::read_dir(&out).unwrap().count(), 0);

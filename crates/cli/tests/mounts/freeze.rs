@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::sync::mpsc::channel;
 
 use crate::support::*;
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,13 +19,28 @@ fn waiting_file(place: &Place, round: usize, number: usize) -> PathBuf {
         .join(format!("waiting/{round}-{number}"))
 }
 
+/// Threads that write to a file each, all of which wait for the end of the freeze.
 fn writers(place: &Place, round: usize) -> Vec<std::thread::JoinHandle<()>> {
-    (0..WRITERS)
-        .map(|number| {
-            let path = waiting_file(place, round, number);
-            std::thread::spawn(move || fs::write(path, vec![7; 100_000]).unwrap())
+    let (begins, has_begun) = channel();
+    let start = |number| {
+        let (path, begins) = (waiting_file(place, round, number), begins.clone());
+        std::thread::spawn(move || {
+            begins.send(rustix::thread::gettid()).unwrap();
+            fs::write(path, vec![7; 100_000]).unwrap();
         })
-        .collect()
+    };
+    let writers = (0..WRITERS).map(start).collect();
+    let threads: Vec<Pid> = has_begun.iter().take(WRITERS).collect();
+    wait_until("all wait for an answer", || threads.iter().all(is_creating));
+    writers
+}
+
+/// True while a thread of this process waits in the system call that makes a file.
+fn is_creating(thread: &Pid) -> bool {
+    let thread = format!("/proc/self/task/{}", thread.as_raw_nonzero());
+    let read = |name: &str| fs::read_to_string(format!("{thread}/{name}")).unwrap_or_default();
+    let call = read("syscall");
+    call.split(' ').next() == Some(&libc::SYS_openat.to_string())
 }
 
 #[test]
@@ -45,7 +60,6 @@ fn a_frozen_image_can_be_copied_and_changes_wait() {
             assert!(line.contains("frozen already"), "{line}");
 
             let waiting = writers(&place, round);
-            std::thread::sleep(Duration::from_millis(300));
             // Nothing was written meanwhile, and reading goes on.
             let copy = place.path().join("copy");
             fs::copy(&image, &copy).unwrap();
@@ -101,7 +115,6 @@ fn a_frozen_mount_ends_like_any_other() {
     let mut server = mount_in_front(&place, &[image.to_str().unwrap()]);
     succeed(finefs().arg("freeze").arg(&mount_point));
     let waiting = writers(&place, 0);
-    std::thread::sleep(Duration::from_millis(200));
     kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
     waiting
         .into_iter()

@@ -14,7 +14,7 @@ use rustix::process::Pid;
 use tempfile::TempDir;
 
 /// How long anything may take that takes moments.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// True where these tests can run; says so where not.
 pub fn can_mount() -> bool {

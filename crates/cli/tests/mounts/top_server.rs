@@ -41,6 +41,12 @@ impl Running {
         self.0.wait().unwrap();
     }
 
+    /// Reads what it prints until there is such a word.
+    fn prints(&mut self, word: &str) {
+        let mut lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains(word)));
+    }
+
     /// Ends it; what it has printed.
     fn printed(mut self) -> String {
         kill_process(Pid::from_child(&self.0), Signal::INT).unwrap();
@@ -110,17 +116,21 @@ fn full_mode_lasts_as_long_as_one_of_two_wants_it() {
     assert!(settings(&place).0, "the second still wants it");
     // Longer than it stays without being asked for again.
     let start = Instant::now();
-    let mut line = String::new();
-    while start.elapsed() < Duration::from_secs(7) {
+    let mut taken = || {
         std::fs::write(place.mount_point().join("file"), "text").unwrap();
-        line = lines.next().unwrap().unwrap();
+        let line = lines.next().unwrap().unwrap();
+        let picture: Value = serde_json::from_str(&line).unwrap();
+        let classes = picture["locks"]["classes"].as_array().unwrap();
+        let taken = classes
+            .iter()
+            .map(|class| class["writer"]["acquisitions"].as_u64().unwrap());
+        taken.sum::<u64>()
+    };
+    while start.elapsed() < Duration::from_secs(7) {
+        taken();
     }
-    let picture: Value = serde_json::from_str(&line).unwrap();
-    let classes = picture["locks"]["classes"].as_array().unwrap();
-    let taken = classes
-        .iter()
-        .map(|class| class["writer"]["acquisitions"].as_u64().unwrap());
-    assert!(taken.sum::<u64>() > 0, "{line}");
+    // The next pictures may be of before the file was written.
+    wait_until("all is counted", || taken() > 0);
     second.signal(Signal::TERM);
     assert!(is_at_rest(&place), "{:?}", settings(&place));
     unmount(&place);
@@ -165,12 +175,9 @@ fn each_gets_the_reports_that_it_asked_for() {
         top
     };
     let (none, all, second) = (start("90000000", 1002), start("0", 1001), start("0", 1000));
-    for _ in 0..5 {
-        std::fs::write(place.mount_point().join("file"), "text").unwrap();
-        std::thread::sleep(Duration::from_millis(300));
-    }
-    for top in [all, second] {
-        assert!(top.printed().contains("\"what\""));
+    std::fs::write(place.mount_point().join("file"), "text").unwrap();
+    for mut top in [all, second] {
+        top.prints("\"what\"");
     }
     assert_eq!(none.printed(), "");
     unmount(&place);

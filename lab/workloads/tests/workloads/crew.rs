@@ -83,13 +83,23 @@ fn a_run_over_seconds_takes_that_long() {
     let mut plan = Plan::new(Crew::Threads(2), Length::Seconds(0.2));
     plan.warm_up_seconds = 0.2;
     plan.has_latencies = true;
-    let started = Instant::now();
-    let report = run(&OpenSpeed::default(), &memory(), &plan, Watch::nobody()).unwrap();
-    assert!(started.elapsed() >= Duration::from_millis(400));
-    // On a busy machine the first to count may be late.
-    assert!((0.1..5.0).contains(&report.seconds), "{report:?}");
-    assert!(report.operations > 0 && report.latencies.is_some());
-    assert!(report.cpu_seconds > 0.0 && !report.is_interrupted);
+    // On a busy machine the workers may come too late to count anything, but not always.
+    for _ in 0..20 {
+        let started = Instant::now();
+        let report = run(&OpenSpeed::default(), &memory(), &plan, Watch::nobody()).unwrap();
+        let took = started.elapsed();
+        assert!(took >= Duration::from_millis(400));
+        assert!(report.seconds <= took.as_secs_f64(), "{report:?}");
+        assert!(report.latencies.is_some() && !report.is_interrupted);
+        if report.operations > 0 {
+            assert!(
+                report.seconds > 0.0 && report.cpu_seconds > 0.0,
+                "{report:?}"
+            );
+            return;
+        }
+    }
+    panic!("nothing is ever counted");
 }
 
 #[test]

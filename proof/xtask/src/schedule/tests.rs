@@ -4,6 +4,7 @@ use super::*;
 use anyhow::ensure;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 
 type Began = Mutex<Vec<&'static str>>;
 
@@ -37,16 +38,22 @@ fn steps_run_side_by_side() {
 #[test]
 fn a_step_begins_after_what_it_needs() {
     let began = Began::default();
+    let (frees, is_free) = channel();
+    let is_free = Mutex::new(is_free);
     let steps = vec![
         Step::new("slow", |_| {
-            std::thread::sleep(Duration::from_millis(50));
+            is_free.lock().unwrap().recv()?;
             began.lock().unwrap().push("slow");
             Ok(String::new())
         }),
         noted(&began, "needy")
             .needs("slow")
             .needs("not in the list"),
-        noted(&began, "free"),
+        Step::new("free", |_| {
+            began.lock().unwrap().push("free");
+            frees.send(())?;
+            Ok(String::new())
+        }),
     ];
     assert_eq!(counts(steps, 3), (3, 0, 0));
     assert_eq!(*began.lock().unwrap(), ["free", "slow", "needy"]);
