@@ -9,8 +9,7 @@
 //!    not.
 //! 2. Of the steps that build in one directory one runs: cargo would let the others wait in their
 //!    lanes.
-//! 3. While a step runs that is alone, no other one does.
-//! 4. Outcomes are printed in the order of the list, each after all that it has logged.
+//! 3. Outcomes are printed in the order of the list, each after all that it has logged.
 //!
 //! Locking: one mutex guards the state of all steps. Nothing runs under it but printing.
 
@@ -31,7 +30,6 @@ pub struct Step<'a> {
     name: String,
     needs: Vec<String>,
     builds_in: Option<&'static str>,
-    is_alone: bool,
     /// Or why it cannot run here.
     work: Result<Work<'a>, String>,
 }
@@ -46,7 +44,6 @@ impl<'a> Step<'a> {
             name: name.into(),
             needs: Vec::new(),
             builds_in: None,
-            is_alone: false,
             work: Ok(Box::new(work)),
         }
     }
@@ -67,12 +64,6 @@ impl<'a> Step<'a> {
     /// It builds in this directory.
     pub fn builds_in(mut self, directory: &'static str) -> Step<'a> {
         self.builds_in = Some(directory);
-        self
-    }
-
-    /// It measures times that others would spoil.
-    pub fn alone(mut self) -> Step<'a> {
-        self.is_alone = true;
         self
     }
 }
@@ -130,7 +121,6 @@ struct Entry<'a> {
     name: String,
     needs: Vec<String>,
     builds_in: Option<&'static str>,
-    is_alone: bool,
     stage: Stage<'a>,
 }
 
@@ -154,7 +144,6 @@ impl<'a> Entry<'a> {
             name: step.name,
             needs: step.needs,
             builds_in: step.builds_in,
-            is_alone: step.is_alone,
             stage: step.work.map_or_else(Stage::Skipped, Stage::Waits),
         }
     }
@@ -187,13 +176,8 @@ impl<'a> State<'a, '_> {
     fn may_begin(&self, number: usize) -> bool {
         let entry = &self.entries[number];
         let mut running = self.entries.iter().filter(|other| other.runs());
-        let is_free = match entry.is_alone {
-            true => running.next().is_none(),
-            false => running.all(|other| {
-                let is_same = entry.builds_in.is_some() && entry.builds_in == other.builds_in;
-                !other.is_alone && !is_same
-            }),
-        };
+        let is_free =
+            entry.builds_in.is_none() || running.all(|other| entry.builds_in != other.builds_in);
         let has_what_it_needs = || {
             self.needed(entry)
                 .all(|need| need.has_passed() == Some(true))
