@@ -2,7 +2,7 @@
 //!
 //! Data model: one list of things that this process made: processes, mounts, temporary directories.
 //! Whoever makes one holds an [`Entry`]; dropping it takes the thing off the list. A thread waits
-//! for SIGINT, SIGTERM and SIGHUP and undoes the list backwards.
+//! for SIGINT, SIGTERM and SIGHUP, ends the processes and undoes the rest of the list backwards.
 //!
 //! Invariants:
 //! 1. Only own mount points are unmounted and only own process ids are signalled.
@@ -99,19 +99,20 @@ pub fn remove_acl(file: &Path) {
     let _ = Command::new("setfacl").arg("-b").arg(file).status();
 }
 
-/// Asks the process group that `pid` leads to end, and kills what is left of it after a while: a
-/// proof that runs proofs must not keep them from cleaning up themselves.
-fn end_group(pid: u32) {
-    let Some(leader) = Pid::from_raw(pid as i32) else {
-        return;
-    };
+/// Asks the process groups that these lead to end, all at once, and kills what is left of them after
+/// a while: a proof that runs proofs must not keep them from cleaning up themselves.
+fn end_groups(pids: &[u32]) {
+    let leaders = pids.iter().filter_map(|pid| Pid::from_raw(*pid as i32));
+    let asked: Vec<Pid> = leaders
+        .filter(|leader| kill_process_group(*leader, Signal::TERM).is_ok())
+        .collect();
     let deadline = Instant::now() + END_LIMIT;
-    if kill_process_group(leader, Signal::TERM).is_ok() {
+    for leader in asked {
         while test_kill_process_group(leader).is_ok() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));
         }
+        let _ = kill_process_group(leader, Signal::KILL);
     }
-    kill_group(pid);
 }
 
 /// Kills the process group that `pid` leads.
@@ -146,9 +147,14 @@ fn undo_all() {
         .iter()
         .map(|(_, thing)| thing.clone())
         .collect();
+    let process = |thing: &Thing| match thing {
+        Thing::Process(pid) => Some(*pid),
+        _ => None,
+    };
+    end_groups(&things.iter().filter_map(process).collect::<Vec<_>>());
     for thing in things.into_iter().rev() {
         match thing {
-            Thing::Process(pid) => end_group(pid),
+            Thing::Process(_) => {}
             Thing::Mount(dir) => force_unmount(&dir),
             Thing::Directory(dir) => remove_tree(&dir),
             Thing::Acl(file) => remove_acl(&file),
@@ -252,5 +258,35 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         halt_if_interrupted();
         remove_tree(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+
+    /// The second ends only after the first: none waits to be asked until another has ended.
+    #[test]
+    fn all_are_asked_to_end_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let start = |number: u32, then: &str| {
+            let script = format!("trap '{then}; exit 7' TERM; touch {number}; sleep 60 & wait");
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &script]).current_dir(dir.path());
+            shell.process_group(0).spawn().unwrap()
+        };
+        let mut first = start(1, "touch ended");
+        let mut second = start(2, "until [ -e ended ]; do sleep 0.01; done");
+        while !["1", "2"].iter().all(|name| dir.path().join(name).exists()) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // As parents do: what has ended is no group any more only when it is waited for.
+        let pids = [second.id(), first.id()];
+        let both = std::thread::spawn(move || [second.wait(), first.wait()]);
+        end_groups(&pids);
+        for status in both.join().unwrap() {
+            assert_eq!(status.unwrap().code(), Some(7));
+        }
     }
 }
