@@ -1,0 +1,98 @@
+//! What finefs finds, e2fsck finds, and the other way round: on good images, and on images with
+//! changed bytes.
+
+use std::os::unix::fs::FileExt;
+
+use crate::support::{self, KINDS, check, judge, make, named};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+#[test]
+fn good_images_are_clean() {
+    let dir = tempfile::tempdir().unwrap();
+    for kind in KINDS {
+        let image = make(dir.path(), kind);
+        let judged = judge(&image);
+        assert!(judged.is_clean, "{}: {}", kind.0, judged.text);
+        let report = check(&image).unwrap();
+        assert!(report.clean, "{}: {report}", kind.0);
+        assert!(report.directories >= 6, "{}: {report}", kind.0);
+    }
+}
+
+/// Where damage does most: metadata of the image, by the blocks that mke2fs fills.
+fn places(bytes: &[u8]) -> Vec<u64> {
+    let is_used = |block: &[u8]| block.iter().any(|byte| *byte != 0);
+    let blocks = bytes.chunks(1024).enumerate();
+    blocks
+        .filter(|(_, block)| is_used(block) && block.iter().any(|b| *b != block[0]))
+        .map(|(at, _)| at as u64 * 1024)
+        .collect()
+}
+
+/// Changes a few bytes of metadata.
+fn mutate(good: &[u8], places: &[u64], random: &mut StdRng) -> Vec<(usize, [u8; 4])> {
+    let change = |random: &mut StdRng| {
+        let place = places[random.random_range(0..places.len())] as usize;
+        let at = place + (random.random_range(0..1024) & !3);
+        let mut word: [u8; 4] = good[at..at + 4].try_into().unwrap();
+        let byte = random.random_range(0..4);
+        match random.random_range(0..4) {
+            0 => word[byte] ^= 1 << random.random_range(0..8),
+            1 => word[byte] = random.random(),
+            2 => word = [0; 4],
+            _ => word = random.random_range(0..5000_u32).to_le_bytes(),
+        }
+        (at, word)
+    };
+    (0..random.random_range(1..4))
+        .map(|_| change(random))
+        .collect()
+}
+
+#[test]
+fn verdicts_on_damaged_images_agree() {
+    let dir = tempfile::tempdir().unwrap();
+    let rounds = if support::is_full() { 10_000 } else { 280 };
+    let seed = std::env::var("FINEFS_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let mut random = StdRng::seed_from_u64(seed);
+    let (mut differ, mut unnamed) = (Vec::new(), 0);
+    for kind in KINDS {
+        let image = make(dir.path(), kind);
+        let good = std::fs::read(&image).unwrap();
+        let places = places(&good);
+        let file = std::fs::File::options().write(true).open(&image).unwrap();
+        for round in 0..rounds / KINDS.len() {
+            let changed = mutate(&good, &places, &mut random);
+            for (at, word) in &changed {
+                file.write_at(word, *at as u64).unwrap();
+            }
+            let judged = judge(&image);
+            let checked = check(&image);
+            let is_clean = checked.as_ref().is_ok_and(|report| report.clean);
+            if is_clean != judged.is_clean {
+                let text = checked.as_ref().map(ToString::to_string);
+                let what = format!("{} round {round}, {changed:x?}", kind.0);
+                differ.push(format!("{what}: {text:?}\n{}", judged.text));
+            } else if let Ok(report) = &checked
+                && report.unlisted == 0
+                && judged.inodes.difference(&named(report)).next().is_some()
+            {
+                unnamed += 1;
+                if std::env::var_os("FINEFS_SHOW").is_some() {
+                    println!("{}\n{report}\n{}", kind.0, judged.text);
+                }
+            }
+            for (at, _) in changed {
+                file.write_at(&good[at..at + 4], at as u64).unwrap();
+            }
+        }
+    }
+    println!("{unnamed} of {rounds} where e2fsck names an inode that finefs does not");
+    assert!(
+        differ.is_empty(),
+        "{} of {rounds} verdicts differ:\n{}",
+        differ.len(),
+        differ.join("\n---\n")
+    );
+}

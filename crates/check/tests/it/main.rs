@@ -1,0 +1,6 @@
+//! Checks and repairs beside e2fsck.
+
+mod agree;
+mod repair;
+mod resize;
+mod support;

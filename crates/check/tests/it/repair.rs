@@ -1,0 +1,293 @@
+//! Repairs: after one e2fsck finds nothing, what could be reached still can, a second one finds
+//! nothing to do, and undo puts every byte back.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use crate::support::{self, KINDS, check, judge, make, run};
+use finefs_block::{Access, BlockDevice, FileDevice};
+use finefs_check::repair::{Outcome, repair, undo};
+use finefs_check::{Finding, Options, Problem};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+fn device(image: &Path) -> Arc<dyn BlockDevice> {
+    Arc::new(FileDevice::open(image, Access::ReadWrite).unwrap())
+}
+
+fn options() -> Options {
+    Options { jobs: 2 }
+}
+
+/// Repairs an image and checks all that is promised; false where the repair was refused.
+fn prove(image: &Path, what: &str) -> bool {
+    let before = std::fs::read(image).unwrap();
+    let file = image.with_extension("undo");
+    let _ = std::fs::remove_file(&file);
+    let dry = repair(&device(image), &options(), None).unwrap();
+    assert!(
+        std::fs::read(image).unwrap() == before,
+        "{what}: dry, but written"
+    );
+    let outcome = repair(&device(image), &options(), Some(&file)).unwrap();
+    match &outcome {
+        Outcome::Refused(_) => {
+            assert!(matches!(dry, Outcome::Refused(_)), "{what}");
+            assert!(
+                std::fs::read(image).unwrap() == before,
+                "{what}: refused, but written"
+            );
+            assert!(!file.exists());
+            return false;
+        }
+        Outcome::Clean(_) => {
+            assert!(!file.exists());
+            return true;
+        }
+        Outcome::Done { .. } => {}
+    }
+    let judged = judge(image);
+    assert!(judged.is_clean, "{what}: {outcome:?}\n{}", judged.text);
+    let after = std::fs::read(image).unwrap();
+    let again = image.with_extension("again");
+    let second = repair(&device(image), &options(), Some(&again)).unwrap();
+    assert!(matches!(second, Outcome::Clean(_)), "{what}: {second:?}");
+    assert!(std::fs::read(image).unwrap() == after && !again.exists());
+    undo(&file, &device(image)).unwrap();
+    assert!(
+        std::fs::read(image).unwrap() == before,
+        "{what}: undo left a difference"
+    );
+    std::fs::write(image, after).unwrap();
+    true
+}
+
+/// The tree of an image, as debugfs gives it out.
+fn tree(image: &Path, to: &Path) {
+    let _ = std::fs::remove_dir_all(to);
+    std::fs::create_dir(to).unwrap();
+    let request = format!("rdump / {}", to.display());
+    run(Command::new("debugfs").args(["-R", &request]).arg(image));
+}
+
+/// Everything of the first tree is in the second, but for what damage took its name from.
+fn is_kept(first: &Path, second: &Path, but: &[&str]) {
+    let output = Command::new("diff")
+        .arg("-rq")
+        .arg("--no-dereference")
+        .args([first, second])
+        .output();
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    let lost: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with(&format!("Only in {}/lost+found", second.display())))
+        .filter(|line| !but.iter().any(|name| line.ends_with(&format!(": {name}"))))
+        .collect();
+    assert!(lost.is_empty(), "{lost:#?}");
+}
+
+#[test]
+fn damage_is_put_right() {
+    let cases: &[(&str, &str, &[&str])] = &[
+        ("links", "sif /large links_count 9", &[]),
+        ("blocks", "sif /large blocks 8", &[]),
+        ("marked", "setb 3001 7", &[]),
+        ("freed", "freei /holes", &[]),
+        ("free count", "ssv free_inodes_count 7", &[]),
+        (
+            "group",
+            "set_bg 0 free_blocks_count 3\nset_bg 0 checksum calc",
+            &[],
+        ),
+        ("unlinked file", "unlink /holes", &["holes"]),
+        ("unlinked directory", "unlink /a/b", &["b"]),
+        (
+            "several",
+            "unlink /pipe\nsif /a links_count 7\nsetb 3001 3",
+            &["pipe"],
+        ),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    for kind in KINDS.iter().filter(|kind| kind.0 != "ext4-inline") {
+        let image = make(dir.path(), kind);
+        let good = std::fs::read(&image).unwrap();
+        let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+        tree(&image, &first);
+        for (name, script, but) in cases {
+            // With clusters the place is taken.
+            if kind.0 == "ext4-bigalloc" && script.contains("setb") {
+                continue;
+            }
+            std::fs::write(&image, &good).unwrap();
+            let path = dir.path().join("damage");
+            std::fs::write(&path, format!("{script}\n")).unwrap();
+            run(Command::new("debugfs")
+                .args(["-w", "-f"])
+                .arg(&path)
+                .arg(&image));
+            let what = format!("{}, {name}", kind.0);
+            let is_known = *name == "free count" || !judge(&image).is_clean;
+            assert!(is_known, "{what}: no damage");
+            assert!(prove(&image, &what), "{what}: refused");
+            tree(&image, &second);
+            is_kept(&first, &second, but);
+        }
+    }
+}
+
+#[test]
+fn an_index_is_built_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = make(dir.path(), &("small", "12M", &["-t", "ext4", "-b", "1024"]));
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    tree(&image, &first);
+    let text = run(Command::new("debugfs")
+        .args(["-R", "bmap /many 0"])
+        .arg(&image));
+    let root: u64 = text.trim().parse().unwrap();
+    let file = std::fs::File::options().write(true).open(&image).unwrap();
+    // The second entry's hash.
+    file.write_at(&[0xfe; 4], root * 1024 + 0x28).unwrap();
+    assert!(!judge(&image).is_clean);
+    assert!(prove(&image, "index"), "refused");
+    tree(&image, &second);
+    is_kept(&first, &second, &[]);
+    let shown = run(Command::new("debugfs")
+        .args(["-R", "htree /many"])
+        .arg(&image));
+    assert!(shown.contains("Number of entries (count)"), "{shown}");
+}
+
+#[test]
+fn random_damage_is_put_right_or_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let rounds = if support::is_full() { 3000 } else { 60 };
+    let seed = std::env::var("FINEFS_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut repaired = 0;
+    for kind in [&KINDS[0], &KINDS[2], &KINDS[3]] {
+        let image = make(dir.path(), kind);
+        let good = std::fs::read(&image).unwrap();
+        let blocks = good.chunks(1024).enumerate();
+        let places: Vec<usize> = blocks
+            .filter(|(_, block)| block.iter().any(|byte| *byte != block[0]))
+            .map(|(at, _)| at * 1024)
+            .collect();
+        for round in 0..rounds / 3 {
+            let mut bad = good.clone();
+            let at = places[random.random_range(0..places.len())] + random.random_range(0..1024);
+            bad[at] ^= 1 << random.random_range(0..8);
+            std::fs::write(&image, &bad).unwrap();
+            let what = format!("{} round {round}, byte {at:#x}", kind.0);
+            if finefs_check::check(&device(&image), &options()).is_ok() {
+                repaired += u32::from(prove(&image, &what));
+            }
+        }
+    }
+    assert!(repaired > rounds / 4, "{repaired} of {rounds}");
+}
+
+/// debugfs changes inodes, and leaves the quota files as they were.
+#[test]
+fn quotas_are_counted_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    for block in ["1024", "4096"] {
+        let kinds = "quotatype=usrquota:grpquota:prjquota";
+        let options = [
+            "-t",
+            "ext4",
+            "-b",
+            block,
+            "-O",
+            "quota,project,orphan_file",
+            "-E",
+            kinds,
+        ];
+        let image = make(dir.path(), &("quota", "16M", &options));
+        for request in [
+            "ls",
+            "set_inode_field /large uid 70000",
+            "set_inode_field /large gid 5",
+            "set_inode_field /holes projid 9",
+            "rm /short",
+        ] {
+            run(Command::new("debugfs")
+                .args(["-w", "-R", request])
+                .arg(&image));
+            let judged = judge(&image);
+            let report = check(&image).unwrap();
+            let is_about_quota = |finding: &Finding| finding.problem == Problem::QuotaUsage;
+            assert_eq!(report.clean, judged.is_clean, "{report}\n{}", judged.text);
+            let errors = || report.findings.iter().filter(|finding| finding.is_error());
+            assert!(errors().any(is_about_quota), "{request}: {report}");
+            assert!(prove(&image, request), "{request} is put right");
+        }
+        // The root refers to a block behind the file's end.
+        let block_bytes: u64 = block.parse().unwrap();
+        let request = format!("bmap <3> {}", 1024 / block_bytes);
+        let root = run(Command::new("debugfs").args(["-R", &request]).arg(&image));
+        let root = root.trim().parse::<u64>().unwrap() * block_bytes + 1024 % block_bytes;
+        let file = std::fs::File::options().write(true).open(&image).unwrap();
+        file.write_all_at(&[255; 2], root).unwrap();
+        assert!(!judge(&image).is_clean);
+        let report = check(&image).unwrap();
+        let problems: Vec<Problem> = report.findings.iter().map(|f| f.problem).collect();
+        assert_eq!(problems, [Problem::Quota], "{report}");
+        assert!(!prove(&image, "a damaged quota file"));
+    }
+}
+
+/// Values of attributes that lie in inodes count for those who have the attributes.
+#[test]
+fn values_in_inodes_count_for_quotas() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ["-t", "ext4", "-b", "1024", "-O", "quota,ea_inode"];
+    let image = make(dir.path(), &("values", "16M", &options));
+    let value = dir.path().join("value");
+    std::fs::write(&value, [b'v'; 5000]).unwrap();
+    let change = |request: &str| {
+        let mut debugfs = Command::new("debugfs");
+        run(debugfs.args(["-w", "-R", request]).arg(&image));
+    };
+    for file in ["large", "holes"] {
+        change(&format!("ea_set -f {} /{file} user.far", value.display()));
+    }
+    let fixed = Command::new("e2fsck").arg("-fy").arg(&image).output();
+    assert_eq!(fixed.unwrap().status.code(), Some(1));
+    let report = check(&image).unwrap();
+    assert!(report.clean, "{report}");
+    change("set_inode_field /large uid 70000");
+    let report = check(&image).unwrap();
+    assert!(!report.clean && !judge(&image).is_clean, "{report}");
+}
+
+#[test]
+fn a_damaged_undo_file_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = make(dir.path(), &KINDS[0]);
+    let script = dir.path().join("damage");
+    std::fs::write(&script, "sif /large links_count 9\n").unwrap();
+    run(Command::new("debugfs")
+        .args(["-w", "-f"])
+        .arg(&script)
+        .arg(&image));
+    let file = dir.path().join("undo");
+    let outcome = repair(&device(&image), &options(), Some(&file)).unwrap();
+    assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
+    let after = std::fs::read(&image).unwrap();
+    let whole = std::fs::read(&file).unwrap();
+    for cut in [0, 10, 30, whole.len() - 1] {
+        std::fs::write(&file, &whole[..cut]).unwrap();
+        undo(&file, &device(&image)).unwrap_err();
+    }
+    let mut changed = whole.clone();
+    changed[100] ^= 1;
+    std::fs::write(&file, &changed).unwrap();
+    undo(&file, &device(&image)).unwrap_err();
+    assert!(std::fs::read(&image).unwrap() == after);
+    // An undo file that is there is never written over.
+    let error = repair(&device(&image), &options(), Some(&file));
+    assert!(matches!(error, Ok(Outcome::Clean(_))));
+}

@@ -1,0 +1,134 @@
+//! Sealed files (`verity`): their trees and descriptors are made by fsverity-utils.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::trial;
+use finefs_ext::OnError;
+use finefs_namespace::{AllocateMode, Caller, Error, Ino, Namespace, SetAttributes};
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+}
+
+/// An image with a sealed file "sealed", as the kernel lays it out, of so many bytes.
+fn make(directory: &Path, length: usize, arguments: &[&str]) -> (PathBuf, Vec<u8>) {
+    let data: Vec<u8> = (0..length).map(|i| (i * 31 + i / 777) as u8).collect();
+    let path = |name: &str| directory.join(name);
+    fs::write(path("data"), &data).unwrap();
+    run(Command::new("fsverity")
+        .arg("digest")
+        .arg(path("data"))
+        .args(arguments)
+        .arg(format!("--out-merkle-tree={}", path("tree").display()))
+        .arg(format!("--out-descriptor={}", path("descriptor").display())));
+    // From the next 64 KiB on the tree, from the next block on the descriptor, its length last.
+    let mut whole = data.clone();
+    whole.resize(length.next_multiple_of(65536), 0);
+    whole.extend(fs::read(path("tree")).unwrap());
+    whole.resize(whole.len().next_multiple_of(4096), 0);
+    let descriptor = fs::read(path("descriptor")).unwrap();
+    whole.extend(&descriptor);
+    whole.resize((whole.len() + 4).next_multiple_of(4096), 0);
+    let end = whole.len();
+    whole[end - 4..].copy_from_slice(&(descriptor.len() as u32).to_le_bytes());
+    fs::write(path("whole"), &whole).unwrap();
+    let image = path("image");
+    run(Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", "verity"])
+        .arg(&image)
+        .arg("32M"));
+    let requests = format!(
+        "write {} sealed\nsif sealed size {length}\nsif sealed flags 0x180000\n",
+        path("whole").display()
+    );
+    fs::write(path("requests"), requests).unwrap();
+    run(Command::new("debugfs")
+        .args(["-w", "-f"])
+        .arg(path("requests"))
+        .arg(&image));
+    assert_clean(&image);
+    (image, data)
+}
+
+fn assert_clean(image: &Path) {
+    run(Command::new("e2fsck").arg("-fn").arg(image));
+}
+
+fn open(image: &Path) -> (Namespace, Ino) {
+    let namespace = trial::open_with(image, OnError::Continue);
+    let root = namespace.root();
+    let found = namespace.lookup(&Caller::root(), root, b"sealed").unwrap();
+    (namespace, found.ino)
+}
+
+#[test]
+fn sealed_files_are_read_and_not_changed() {
+    for (length, arguments) in [
+        (0, &[][..]),
+        (5, &[]),
+        (4096, &["--salt=aabb"]),
+        (1_000_000, &["--hash-alg=sha512", "--salt=00112233"]),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let (image, data) = make(directory.path(), length, arguments);
+        let (namespace, ino) = open(&image);
+        let mut read = vec![0; length + 10];
+        assert_eq!(namespace.read(ino, 0, &mut read), Ok(length), "{length}");
+        assert!(read[..length] == data, "{length}");
+        let denied = Err(Error::NotPermitted);
+        let caller = Caller::root();
+        assert_eq!(namespace.write(ino, 0, b"x").map(|_| ()), denied);
+        assert_eq!(namespace.append(ino, b"x").map(|_| ()), denied);
+        assert_eq!(
+            namespace.allocate(ino, AllocateMode::KeepSize, 0, 9),
+            denied
+        );
+        let cut = SetAttributes {
+            size_bytes: Some(0),
+            ..SetAttributes::default()
+        };
+        let cut = namespace.set_attributes(&caller, ino, &cut);
+        assert_eq!(cut.map(|_| ()), denied);
+        // All else can be changed, and its blocks are freed with it.
+        let mode = SetAttributes {
+            permissions: Some(0o600),
+            ..SetAttributes::default()
+        };
+        namespace.set_attributes(&caller, ino, &mode).unwrap();
+        namespace.sync().unwrap();
+        namespace
+            .remove_file(&caller, namespace.root(), b"sealed")
+            .unwrap();
+        namespace.forget(ino, 1);
+        namespace.shut_down().unwrap();
+        drop(namespace);
+        assert_clean(&image);
+    }
+}
+
+#[test]
+fn data_that_was_not_sealed_is_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, _) = make(directory.path(), 300_000, &[]);
+    let output = Command::new("debugfs")
+        .args(["-R", "bmap sealed 60"])
+        .arg(&image)
+        .output()
+        .unwrap();
+    let block = String::from_utf8(output.stdout).unwrap();
+    let block: usize = block.trim().parse().unwrap();
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[block * 4096 + 99] ^= 1;
+    fs::write(&image, bytes).unwrap();
+    let (namespace, ino) = open(&image);
+    let read = namespace.read(ino, 0, &mut [0; 100]);
+    assert!(
+        matches!(&read, Err(Error::Io(what)) if what.contains("verity")),
+        "{read:?}"
+    );
+    namespace.forget(ino, 1);
+    namespace.shut_down().unwrap();
+}

@@ -1,0 +1,14 @@
+//! The namespace over its stores.
+
+mod access_time;
+mod acl;
+mod behind;
+mod bsd_groups;
+mod eviction;
+mod listing;
+mod memory;
+mod model;
+mod set_id;
+mod settled;
+mod stress;
+mod walk;

@@ -1,0 +1,5 @@
+//! The client, by servers of the tests and nbdkit.
+
+mod client;
+mod reconnect;
+mod tls;

@@ -1,0 +1,11 @@
+//! The server, by a client of the tests.
+
+mod client;
+mod exports;
+mod failing;
+mod locks;
+mod model;
+mod procedures;
+mod restart;
+mod soak;
+mod transport;

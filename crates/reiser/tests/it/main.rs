@@ -1,0 +1,7 @@
+//! The store beside reiserfsck.
+
+mod damaged;
+mod external_journal;
+mod images;
+mod old_format;
+mod support;

@@ -1,0 +1,9 @@
+//! The stores against models, and after crashes.
+
+mod crash;
+mod defragment;
+mod ext;
+mod linear;
+mod reiser;
+mod schemes;
+mod sync;
