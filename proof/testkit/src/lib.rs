@@ -25,4 +25,4 @@ pub mod runner;
 pub use checked_store::CheckedStore;
 pub use model::Model;
 pub use operation::{Operation, operations};
-pub use runner::{Subject, check_seed, run};
+pub use runner::{Subject, check_seed, check_seeds, run};

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use finefs_namespace::{CommitThreads, MemoryStore, Namespace, Options, Store};
-use finefs_testkit::{CheckedStore, Subject, check_seed};
+use finefs_testkit::{CheckedStore, Subject, check_seeds};
 
 /// A namespace over a memory store, which is gone when it is shut down.
 struct Memory(Arc<Namespace>);
@@ -76,15 +76,8 @@ impl Subject for Checked {
     }
 }
 
-fn check(default_seeds: std::ops::Range<u64>, make: &dyn Fn() -> Box<dyn Subject>) {
-    let seeds = std::env::var("FINEFS_SEEDS").ok().map(|text| {
-        let (first, end) = text.split_once("..").expect("FINEFS_SEEDS=first..end");
-        first.parse().unwrap()..end.parse().unwrap()
-    });
-    let steps = std::env::var("FINEFS_STEPS").map_or(500, |text| text.parse().unwrap());
-    for seed in seeds.unwrap_or(default_seeds) {
-        check_seed(seed, steps, make);
-    }
+fn check(seeds: std::ops::Range<u64>, make: &dyn Fn() -> Box<dyn Subject>) {
+    check_seeds(seeds, 500, make);
 }
 
 #[test]

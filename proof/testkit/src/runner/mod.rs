@@ -13,6 +13,7 @@ mod compare;
 mod steps;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use finefs_namespace::{Attributes, Caller, Error, Ino, Namespace};
@@ -36,6 +37,19 @@ pub trait Subject {
 
 /// What a run gives: the first difference.
 type Outcome<T = ()> = Result<T, String>;
+
+/// [`check_seed`] of each of these seeds, so many operations each, or of others:
+/// `FINEFS_SEEDS=first..end`, `FINEFS_STEPS=n`.
+pub fn check_seeds(seeds: Range<u64>, count: usize, make: &dyn Fn() -> Box<dyn Subject>) {
+    let wanted = std::env::var("FINEFS_SEEDS").ok().map(|text| {
+        let (first, end) = text.split_once("..").expect("FINEFS_SEEDS=first..end");
+        first.parse().expect("a number")..end.parse().expect("a number")
+    });
+    let count = std::env::var("FINEFS_STEPS").map_or(count, |text| text.parse().expect("a number"));
+    for seed in wanted.unwrap_or(seeds) {
+        check_seed(seed, count, make);
+    }
+}
 
 /// Runs the operations of a seed on what `make` makes, and panics with the seed and a short list of
 /// operations when the namespace and the model differ.

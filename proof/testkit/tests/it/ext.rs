@@ -3,22 +3,14 @@
 //!
 //! `FINEFS_SEEDS=first..end` and `FINEFS_STEPS=n` run others than the default.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use crate::image::{self, Format};
 use finefs_block::{Access, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{Namespace, Options, Store};
-use finefs_testkit::{Subject, check_seed};
-use tempfile::TempDir;
-
-struct Image {
-    _directory: TempDir,
-    path: PathBuf,
-    /// `None` only between a shut-down and what follows.
-    namespace: Option<Namespace>,
-}
 
 /// Why e2fsck is not content, if it is not.
 fn check(path: &Path) -> Result<(), String> {
@@ -49,51 +41,13 @@ fn open(path: &Path) -> Namespace {
     Namespace::without_thread(Arc::new(store), options).unwrap()
 }
 
-impl Image {
-    fn boxed(mkfs: &[&str]) -> Box<dyn Subject> {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("image");
-        let output = Command::new("mke2fs")
-            .arg("-q")
-            .args(mkfs)
-            .arg(&path)
-            .arg("24M")
-            .output()
-            .unwrap();
+fn check_images(seeds: std::ops::Range<u64>, mkfs: &[&str]) {
+    image::check_images(Format { open, check }, seeds, &|path| {
+        let mut mke2fs = Command::new("mke2fs");
+        let output = mke2fs.arg("-q").args(mkfs).arg(path).arg("24M").output();
+        let output = output.unwrap();
         assert!(output.status.success(), "{output:?}");
-        let namespace = Some(open(&path));
-        Box::new(Image {
-            _directory: directory,
-            path,
-            namespace,
-        })
-    }
-}
-
-impl Subject for Image {
-    fn namespace(&self) -> &Namespace {
-        self.namespace.as_ref().unwrap()
-    }
-
-    fn reopen(&mut self) -> Result<bool, String> {
-        let shut = self.namespace().shut_down();
-        shut.map_err(|error| error.to_string())?;
-        self.namespace = None;
-        check(&self.path)?;
-        self.namespace = Some(open(&self.path));
-        Ok(true)
-    }
-}
-
-fn check_images(default_seeds: std::ops::Range<u64>, mkfs: &[&str]) {
-    let seeds = std::env::var("FINEFS_SEEDS").ok().map(|text| {
-        let (first, end) = text.split_once("..").expect("FINEFS_SEEDS=first..end");
-        first.parse().unwrap()..end.parse().unwrap()
     });
-    let steps = std::env::var("FINEFS_STEPS").map_or(400, |text| text.parse().unwrap());
-    for seed in seeds.unwrap_or(default_seeds) {
-        check_seed(seed, steps, &|| Image::boxed(mkfs));
-    }
 }
 
 #[test]

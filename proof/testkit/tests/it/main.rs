@@ -3,6 +3,7 @@
 mod crash;
 mod defragment;
 mod ext;
+mod image;
 mod linear;
 mod reiser;
 mod schemes;

@@ -4,10 +4,11 @@
 //! `FINEFS_SEEDS=first..end` and `FINEFS_STEPS=n` run others than the default.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use crate::image::{self, Format};
 use finefs_block::{Access, FileDevice};
 use finefs_namespace::{
     Caller, Error, FileKind, Ino, Namespace, Options, RenameMode, SetAttributes, SetTime, Store,
@@ -15,15 +16,6 @@ use finefs_namespace::{
 };
 use finefs_reiser::{ReiserOptions, ReiserStore};
 use finefs_reiser_disk::hash::NameHash;
-use finefs_testkit::{Subject, check_seed};
-use tempfile::TempDir;
-
-struct Image {
-    _directory: TempDir,
-    path: PathBuf,
-    /// `None` only between a shut-down and what follows.
-    namespace: Option<Namespace>,
-}
 
 /// Why reiserfsck is not content, if it is not.
 fn check(path: &Path) -> Result<(), String> {
@@ -63,44 +55,8 @@ fn make(path: &Path, mib: u64, mkfs: &[&str]) {
     assert!(output.status.success(), "{output:?}");
 }
 
-impl Image {
-    fn boxed(mib: u64, mkfs: &[&str]) -> Box<dyn Subject> {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("image");
-        make(&path, mib, mkfs);
-        let namespace = Some(open(&path));
-        Box::new(Image {
-            _directory: directory,
-            path,
-            namespace,
-        })
-    }
-}
-
-impl Subject for Image {
-    fn namespace(&self) -> &Namespace {
-        self.namespace.as_ref().unwrap()
-    }
-
-    fn reopen(&mut self) -> Result<bool, String> {
-        let shut = self.namespace().shut_down();
-        shut.map_err(|error| error.to_string())?;
-        self.namespace = None;
-        check(&self.path)?;
-        self.namespace = Some(open(&self.path));
-        Ok(true)
-    }
-}
-
-fn check_images(default_seeds: std::ops::Range<u64>, mib: u64, mkfs: &[&str]) {
-    let seeds = std::env::var("FINEFS_SEEDS").ok().map(|text| {
-        let (first, end) = text.split_once("..").expect("FINEFS_SEEDS=first..end");
-        first.parse().unwrap()..end.parse().unwrap()
-    });
-    let steps = std::env::var("FINEFS_STEPS").map_or(400, |text| text.parse().unwrap());
-    for seed in seeds.unwrap_or(default_seeds) {
-        check_seed(seed, steps, &|| Image::boxed(mib, mkfs));
-    }
+fn check_images(seeds: std::ops::Range<u64>, mib: u64, mkfs: &[&str]) {
+    image::check_images(Format { open, check }, seeds, &|path| make(path, mib, mkfs));
 }
 
 #[test]
