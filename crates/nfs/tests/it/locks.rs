@@ -475,10 +475,13 @@ fn locks_go_with_their_client() {
     server.stop();
 }
 
+/// How long only those get locks who had them before.
+const GRACE: Duration = Duration::from_secs(4);
+
 fn restarted(namespace: &Arc<Namespace>, file: &Path, port: u16) -> Server {
     let locks = LockOptions {
         state_file: Some(file.to_owned()),
-        grace: Duration::from_secs(4),
+        grace: GRACE,
         rpcbind_port: port,
     };
     serve_with(namespace, locks, None)
@@ -501,8 +504,8 @@ fn after_a_start_clients_are_told_and_have_their_locks_again() {
     // What is left of them in the namespace.
     assert_eq!(namespace.file_lock_count(), 0);
 
+    let before = Instant::now();
     let server = restarted(&namespace, &state, machine.port);
-    let started = Instant::now();
     let (program, procedure, arguments) = machine.next();
     assert_eq!((program, procedure), (100_024, 6));
     assert_eq!(arguments[..16], opaque(b"127.0.0.1"));
@@ -511,11 +514,17 @@ fn after_a_start_clients_are_told_and_have_their_locks_again() {
         waits: false,
         reclaims: true,
     };
-    if started.elapsed() < Duration::from_secs(3) {
-        assert_eq!(client.try_lock(&second, (0, 10)), GRACE_PERIOD);
-        assert_eq!(client.test(&second, (0, 10)).0, GRACE_PERIOD);
-        assert_eq!(client.lock(&first, (0, 10), reclaim), GRANTED);
+    let answers = [
+        client.try_lock(&second, (0, 10)),
+        client.test(&second, (0, 10)).0,
+        client.lock(&first, (0, 10), reclaim),
+    ];
+    if before.elapsed() >= GRACE {
+        eprintln!("skipped: the grace period may be over already");
+        server.stop();
+        return;
     }
+    assert_eq!(answers, [GRACE_PERIOD, GRACE_PERIOD, GRANTED]);
     until("the grace period ends", || {
         client.try_lock(&second, (0, 10)) != GRACE_PERIOD
     });
