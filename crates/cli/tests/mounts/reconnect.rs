@@ -82,6 +82,23 @@ fn forgetful(image: &Path, place: &[&str]) -> Vec<String> {
     arguments
 }
 
+/// One at a socket in `place`, and what a client calls it, with these options.
+fn forgetful_server(place: &Place, image: &Path, options: &str) -> (Storage, String) {
+    let socket = place.path().join("socket");
+    let at = socket.display().to_string();
+    let arguments = forgetful(image, &["-U", &at]);
+    let url = format!("nbd+unix:///?socket={at}{options}");
+    (Storage::start("nbdkit", arguments, Some(socket)), url)
+}
+
+/// A port that nobody has, and that the kernel gives to no client, which would else connect to
+/// itself while no server listens.
+fn free_port() -> u16 {
+    let first = 10_000 + (std::process::id() % 20_000) as u16;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (first..32_000).find(is_free).unwrap()
+}
+
 fn content(thread: usize, number: usize) -> Vec<u8> {
     let length = (thread * 7919 + number * 104_729) % 90_000;
     (0..length)
@@ -168,11 +185,7 @@ fn a_server_that_forgets_is_told_again() {
     for (kind, options) in [("ext4", "sandbox=on,commit=1"), ("ext2", "sandbox=off")] {
         let place = Place::new();
         let image = place.image(kind);
-        let socket = place.path().join("socket");
-        let at = socket.display().to_string();
-        let arguments = forgetful(&image, &["-U", &at]);
-        let mut storage = Storage::start("nbdkit", arguments, Some(socket));
-        let url = format!("nbd+unix:///?socket={at}&reconnect-delay=20");
+        let (mut storage, url) = forgetful_server(&place, &image, "&reconnect-delay=20");
         kill_under_load(&place, &url, &mut storage, options);
         check(&image);
     }
@@ -185,11 +198,7 @@ fn a_server_of_the_network_comes_back() {
     }
     let place = Place::new();
     let image = place.image("ext4");
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let at = port.to_string();
     let arguments = forgetful(&image, &["-i", "127.0.0.1", "-p", &at]);
     let mut storage = Storage::start("nbdkit", arguments, None);
@@ -236,11 +245,7 @@ fn what_does_not_come_back_ends_the_mount() {
     for option in ["", "&reconnect-delay=1"] {
         let place = Place::new();
         let image = place.image("ext4");
-        let socket = place.path().join("socket");
-        let at = socket.display().to_string();
-        let arguments = forgetful(&image, &["-U", &at]);
-        let mut storage = Storage::start("nbdkit", arguments, Some(socket));
-        let url = format!("nbd+unix:///?socket={at}{option}");
+        let (mut storage, url) = forgetful_server(&place, &image, option);
         mount(Path::new(&url), &place.mount_point(), &[]);
         let file = File::create(place.mount_point().join("file")).unwrap();
         file.sync_all().unwrap();
@@ -271,11 +276,7 @@ fn what_is_served_by_nfs_comes_back() {
     }
     let place = Place::new();
     let image = place.image("ext4");
-    let socket = place.path().join("socket");
-    let at = socket.display().to_string();
-    let arguments = forgetful(&image, &["-U", &at]);
-    let mut storage = Storage::start("nbdkit", arguments, Some(socket));
-    let url = format!("nbd+unix:///?socket={at}&reconnect-delay=20");
+    let (mut storage, url) = forgetful_server(&place, &image, "&reconnect-delay=20");
     let mut serve = finefs();
     serve.args(["serve", "--nfs", "127.0.0.1:0", "-o", "sandbox=on", &url]);
     let said = run(&mut serve);
