@@ -3,7 +3,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use finefs_block::{BlockDevice, Write};
 use finefs_nbd::{NbdDevice, NbdUri};
