@@ -2,7 +2,8 @@
 //!
 //! # Data model
 //! The connections that are in use at one time are a [`Generation`]. When one of them fails, all
-//! of it are given up, and the caller who found it makes the next generation while others wait.
+//! of it are given up. Without a delay that is the end; else the caller who found it makes the next
+//! generation while others wait ([`Renewal`]).
 //!
 //! # A lost connection
 //! A server that was killed may have lost what was written since the last flush. So what
@@ -60,11 +61,21 @@ pub(crate) struct Link {
     credentials: Option<Credentials>,
     /// As the server first said.
     export: Export,
+    connections: Connections,
+}
+
+enum Connections {
+    /// They are not replaced, and found without a lock.
+    Kept(Generation),
+    Renewed(Renewal),
+}
+
+/// Connections that are replaced.
+struct Renewal {
     state: Mutex<State>,
     /// The state is another.
     changed: Condvar,
-    /// `None` where connections are not replaced.
-    unflushed: Option<Unflushed>,
+    unflushed: Unflushed,
 }
 
 enum State {
@@ -92,18 +103,22 @@ impl Link {
         let credentials = uri.security.as_ref().map(Credentials::load).transpose()?;
         let first = Connection::open(uri, credentials.as_ref())?;
         let export = first.export().clone();
-        let unflushed = match uri.reconnect_delay.is_zero() {
-            true => None,
-            false => Some(Unflushed::new(&beginning(&first)?)),
+        let connections = if uri.reconnect_delay.is_zero() {
+            Connections::Kept(Generation::with(first, uri, credentials.as_ref()))
+        } else {
+            let unflushed = Unflushed::new(&beginning(&first)?);
+            let generation = Generation::with(first, uri, credentials.as_ref());
+            Connections::Renewed(Renewal {
+                state: Mutex::new(&LINK, State::Up(Arc::new(generation))),
+                changed: Condvar::new(),
+                unflushed,
+            })
         };
-        let generation = Generation::with(first, uri, credentials.as_ref());
         Ok(Link {
             uri: uri.clone(),
             credentials,
             export,
-            state: Mutex::new(&LINK, State::Up(Arc::new(generation))),
-            changed: Condvar::new(),
-            unflushed,
+            connections,
         })
     }
 
@@ -119,25 +134,35 @@ impl Link {
         requests: impl Iterator<Item = Outgoing<'a>> + Clone,
         mut take: impl FnMut(&Request, Reply),
     ) -> io::Result<()> {
+        let renewal = match &self.connections {
+            Connections::Kept(generation) => return generation.run_for_good(requests, take),
+            Connections::Renewed(renewal) => renewal,
+        };
         for _ in 0..RESENDS_MAX {
-            let generation = self.current()?;
-            let connection = generation.of_this_thread();
-            let outcome = connection.run(requests.clone(), &mut take);
-            let failure = match (outcome, connection.failure()) {
-                (Ok(()), _) => return Ok(()),
-                (Err(error), None) => return Err(error),
-                (Err(_), Some(failure)) => failure,
+            let generation = renewal.current()?;
+            let failure = match generation.run(requests.clone(), &mut take) {
+                Ok(()) => return Ok(()),
+                Err((error, None)) => return Err(error),
+                Err((_, Some(failure))) => failure,
             };
-            self.replace(&generation, &failure)?;
+            self.replace(renewal, &generation, &failure)?;
         }
         let line = format!(
             "{}: a request has ended {RESENDS_MAX} connections, and is not sent again",
             self.uri.text
         );
-        if let Ok(generation) = self.current() {
-            self.fail(&generation, &line);
+        if let Ok(generation) = renewal.current() {
+            renewal.fail(&generation, &line);
         }
         Err(io::Error::other(line))
+    }
+
+    /// What is kept until a flush, where connections are replaced.
+    fn unflushed(&self) -> Option<&Unflushed> {
+        match &self.connections {
+            Connections::Kept(_) => None,
+            Connections::Renewed(renewal) => Some(&renewal.unflushed),
+        }
     }
 
     /// Writes. What is answered is kept until a flush.
@@ -145,7 +170,7 @@ impl Link {
         &self,
         requests: impl Iterator<Item = Outgoing<'a>> + Clone,
     ) -> io::Result<()> {
-        let Some(unflushed) = &self.unflushed else {
+        let Some(unflushed) = self.unflushed() else {
             return self.run(requests, |_, _| {});
         };
         let all: Vec<Outgoing<'a>> = requests.collect();
@@ -166,7 +191,7 @@ impl Link {
 
     /// Tells the server that nobody needs what a range holds.
     pub fn trim<'a>(&self, requests: impl Iterator<Item = Outgoing<'a>> + Clone) -> io::Result<()> {
-        if let Some(unflushed) = &self.unflushed {
+        if let Some(unflushed) = self.unflushed() {
             let ranges = requests.clone().map(|(request, _)| request);
             ranges.for_each(|range| unflushed.forget(range.offset, range.length.into()));
         }
@@ -175,7 +200,7 @@ impl Link {
 
     /// Has the server make durable what was answered before, if it has a flush.
     pub fn flush(&self) -> io::Result<()> {
-        let answered = self.unflushed.as_ref().map(Unflushed::answered);
+        let answered = self.unflushed().map(Unflushed::answered);
         if self.export.can(crate::protocol::SEND_FLUSH) {
             let flush = Request {
                 command: Command::Flush,
@@ -185,42 +210,35 @@ impl Link {
             };
             self.run([(flush, Vec::new())].into_iter(), |_, _| {})?;
         }
-        if let (Some(unflushed), Some(answered)) = (&self.unflushed, answered) {
+        if let (Some(unflushed), Some(answered)) = (self.unflushed(), answered) {
             unflushed.flushed(&answered);
         }
         Ok(())
     }
 
-    /// The connections in use; waits for them.
-    fn current(&self) -> io::Result<Arc<Generation>> {
-        let mut state = self.state.lock();
-        loop {
-            match &*state {
-                State::Up(generation) => return Ok(Arc::clone(generation)),
-                State::Failed(line) => return Err(io::Error::other(line.clone())),
-                State::Down => self.changed.wait(&mut state),
-            }
-        }
-    }
-
     /// A connection of this generation has failed: makes the next one, unless somebody does.
-    fn replace(&self, lost: &Arc<Generation>, failure: &Failure) -> io::Result<()> {
-        if self.uri.reconnect_delay.is_zero() || failure.is_final {
-            self.fail(lost, &failure.line);
+    fn replace(
+        &self,
+        renewal: &Renewal,
+        lost: &Arc<Generation>,
+        failure: &Failure,
+    ) -> io::Result<()> {
+        if failure.is_final {
+            renewal.fail(lost, &failure.line);
             return Err(io::Error::other(failure.line.clone()));
         }
         lost.give_up(failure);
         {
-            let mut state = self.state.lock();
+            let mut state = renewal.state.lock();
             match &*state {
                 State::Up(current) if Arc::ptr_eq(current, lost) => *state = State::Down,
                 State::Failed(line) => return Err(io::Error::other(line.clone())),
                 _ => return Ok(()),
             }
         }
-        let next = self.next_generation(&failure.line);
-        let mut state = self.state.lock();
-        self.changed.notify_all();
+        let next = self.next_generation(&renewal.unflushed, &failure.line);
+        let mut state = renewal.state.lock();
+        renewal.changed.notify_all();
         match next {
             Ok(generation) => {
                 *state = State::Up(Arc::new(generation));
@@ -233,21 +251,8 @@ impl Link {
         }
     }
 
-    /// The device has failed.
-    fn fail(&self, generation: &Generation, line: &str) {
-        generation.give_up(&Failure {
-            line: line.to_owned(),
-            is_final: true,
-        });
-        let mut state = self.state.lock();
-        if !matches!(*state, State::Failed(_)) {
-            *state = State::Failed(line.to_owned());
-        }
-        self.changed.notify_all();
-    }
-
     /// Tries to connect for as long as the user wants.
-    fn next_generation(&self, failure: &str) -> Result<Generation, String> {
+    fn next_generation(&self, unflushed: &Unflushed, failure: &str) -> Result<Generation, String> {
         let (name, delay) = (&self.uri.text, self.uri.reconnect_delay);
         log::warn!(
             "{failure}; trying to connect again for {} s",
@@ -256,7 +261,7 @@ impl Link {
         let start = Instant::now();
         let mut pause = PAUSE_MIN;
         loop {
-            let reason = match self.connect_again() {
+            let reason = match self.connect_again(unflushed) {
                 Ok((generation, writes)) => {
                     log::warn!(
                         "{name}: connected again after {:.1} s, {writes} writes were sent again",
@@ -280,22 +285,19 @@ impl Link {
     }
 
     /// Connects, and writes again what the server may have lost; gives the number of writes.
-    fn connect_again(&self) -> Result<(Generation, usize), Obstacle> {
+    fn connect_again(&self, unflushed: &Unflushed) -> Result<(Generation, usize), Obstacle> {
         let passing = |error: io::Error| Obstacle::Passing(error.to_string());
         let first = Connection::open(&self.uri, self.credentials.as_ref()).map_err(passing)?;
         if let Some(difference) = self.export.difference(first.export()) {
             return Err(Obstacle::ForGood(difference));
         }
-        if let Some(unflushed) = &self.unflushed
-            && !unflushed.may_begin_with(&beginning(&first).map_err(passing)?)
-        {
+        if !unflushed.may_begin_with(&beginning(&first).map_err(passing)?) {
             let reason = "the export holds something else than before; unmount, and check which \
                           image the server has";
             return Err(Obstacle::ForGood(reason.to_owned()));
         }
         let mut count = 0;
-        let groups = self.unflushed.as_ref().map(Unflushed::groups);
-        for group in groups.unwrap_or_default() {
+        for group in unflushed.groups() {
             count += group.len();
             let requests = group
                 .iter()
@@ -310,6 +312,33 @@ impl Link {
         }
         let generation = Generation::with(first, &self.uri, self.credentials.as_ref());
         Ok((generation, count))
+    }
+}
+
+impl Renewal {
+    /// The connections in use; waits for them.
+    fn current(&self) -> io::Result<Arc<Generation>> {
+        let mut state = self.state.lock();
+        loop {
+            match &*state {
+                State::Up(generation) => return Ok(Arc::clone(generation)),
+                State::Failed(line) => return Err(io::Error::other(line.clone())),
+                State::Down => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    /// The device has failed.
+    fn fail(&self, generation: &Generation, line: &str) {
+        generation.give_up(&Failure {
+            line: line.to_owned(),
+            is_final: true,
+        });
+        let mut state = self.state.lock();
+        if !matches!(*state, State::Failed(_)) {
+            *state = State::Failed(line.to_owned());
+        }
+        self.changed.notify_all();
     }
 }
 
@@ -342,6 +371,33 @@ impl Generation {
             number
         });
         &self.connections[number % self.connections.len()]
+    }
+
+    /// Carries out requests on the connection of this thread; an error comes with the reason why
+    /// that has failed, if it has.
+    fn run<'a>(
+        &self,
+        requests: impl Iterator<Item = Outgoing<'a>>,
+        take: impl FnMut(&Request, Reply),
+    ) -> Result<(), (io::Error, Option<Failure>)> {
+        let connection = self.of_this_thread();
+        let outcome = connection.run(requests, take);
+        outcome.map_err(|error| (error, connection.failure()))
+    }
+
+    /// The same where a connection that fails is not replaced: then all fail.
+    fn run_for_good<'a>(
+        &self,
+        requests: impl Iterator<Item = Outgoing<'a>>,
+        take: impl FnMut(&Request, Reply),
+    ) -> io::Result<()> {
+        self.run(requests, take).map_err(|(error, failure)| {
+            let Some(failure) = failure else {
+                return error;
+            };
+            self.give_up(&failure);
+            io::Error::other(failure.line)
+        })
     }
 
     fn give_up(&self, failure: &Failure) {
