@@ -158,7 +158,12 @@ impl Build {
 }
 
 /// Says what was made, as it is wanted.
-fn tell(as_json: bool, is_quiet: bool, made: &impl Serialize, report: &str) -> CliResult<()> {
+pub(crate) fn tell(
+    as_json: bool,
+    is_quiet: bool,
+    made: &impl Serialize,
+    report: &str,
+) -> CliResult<()> {
     if as_json {
         let text = serde_json::to_string_pretty(made).map_err(Failure::new)?;
         output::print(&(text + "\n"))?;
@@ -206,7 +211,8 @@ fn report_added(added: &Added) -> String {
     )
 }
 
-fn report(built: &build::Built) -> String {
+/// What was made, in a line.
+pub(crate) fn report(built: &build::Built) -> String {
     let made = &built.file_system;
     format!(
         "{}: {} of {}, {} files with {} of data, {} free, UUID {}\n",

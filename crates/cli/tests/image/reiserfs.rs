@@ -64,6 +64,49 @@ fn reiserfs_is_read_and_converted() {
     );
 }
 
+#[test]
+fn reiserfs_is_converted_to_ext() {
+    let place = Place::new();
+    unpack(&place);
+    let left_out = "left out: /attributes/more: attribute user.long of 20000 bytes";
+    for words in [
+        &["convert", "-O", "ext4", "old.img", "new.img"][..],
+        // The name says it too.
+        &["convert", "-q", "-F", "old.img", "new.ext4"],
+    ] {
+        let said = place.fails(1, words);
+        assert!(said.contains(left_out), "{said}");
+    }
+    let bytes = |name: &str| fs::read(place.path(name)).unwrap();
+    assert!(bytes("new.img") == bytes("new.ext4"), "they differ");
+    assert_clean(&place.path("new.img"));
+    let compared = place.finefs(&["diff", "old.img", "new.img"]).output();
+    let compared = String::from_utf8(compared.unwrap().stdout).unwrap();
+    assert!(
+        compared.lines().count() == 1 && compared.starts_with("M /attributes/more: "),
+        "{compared}"
+    );
+    let free = |name: &str| {
+        let info: serde_json::Value =
+            serde_json::from_str(&place.ok(&["df", "--json", name])).unwrap();
+        info[0]["available_bytes"].as_u64().unwrap()
+    };
+    assert!(free("new.img") >= free("old.img"), "there is less room");
+    // Of ext a name that ends so is the disk as it is; by -O it is made anew.
+    place.ok(&["convert", "-q", "new.img", "same.ext4"]);
+    assert!(bytes("same.ext4") == bytes("new.img"), "they differ");
+    place.ok(&["convert", "-q", "-O", "ext2", "new.img", "small.img"]);
+    assert_clean(&place.path("small.img"));
+    assert_eq!(place.ok(&["diff", "new.img", "small.img"]), "");
+    let said = place.fails(
+        1,
+        &["convert", "-O", "ext4", "--gpt", "old.img", "table.img"],
+    );
+    assert!(said.contains("--gpt"), "{said}");
+    place.fails(1, &["convert", "-O", "ext4", "none", "table.img"]);
+    assert!(!place.path("table.img").exists());
+}
+
 fn assert_sound(place: &Place, image: &str) {
     let output = Command::new("reiserfsck")
         .args(["--check", "--yes"])
