@@ -17,7 +17,8 @@ use crate::{CliResult, Failure, output, progress, size};
 /// As resize2fs does it: data behind the new end is moved, an image file is made longer first, or
 /// cut off in the end. The file system must be clean. Until all is ready only free blocks are
 /// written; then, while the rest is, IMAGE.undo has what finefs undo puts back after an
-/// interruption. Ends with status 0 where it has that size, and 1 where it could not be done.
+/// interruption, which has to come before e2fsck. Ends with status 0 where it has that size, and 1
+/// where it could not be done.
 #[derive(Args)]
 pub(crate) struct Resize {
     /// The image, a file, block device or NBD export; IMAGE@p2 is a partition of it

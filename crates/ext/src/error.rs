@@ -123,7 +123,7 @@ impl fmt::Display for MountError {
                 }
                 write!(
                     f,
-                    "; give it with -o journal_path=FILE, or detach it with e2fsck -j FILE and \
+                    "; mount with -o journal_path=FILE, or detach it with e2fsck -j FILE and \
                      tune2fs -O ^has_journal {device}"
                 )
             }

@@ -206,7 +206,7 @@ fn told(transactions: u32, is_written: bool) -> String {
 fn why_not_written(superblock: &Superblock, has_log: bool) -> Option<&'static str> {
     match superblock {
         _ if !has_log => {
-            Some("the journal lies on another device; give it with -o journal_path=FILE")
+            Some("the journal lies on another device; mount with -o journal_path=FILE")
         }
         it if it.check_state() != 0 => Some("there are errors"),
         it if it.hash().is_none() => Some("the superblock does not name the hash of names"),
