@@ -4,6 +4,8 @@
 //! on a multiple of 4. Entry lengths add up to the block's size; an entry may be longer than its
 //! name needs, and one with inode 0 is free space. With `metadata_csum` the last 12 bytes of a
 //! block look like a free entry and hold its checksum; the chain of other entries ends before.
+//! In encrypted directories that fold case, the hash of the name's plain form follows the name
+//! ([`DirRules::has_hashes`]): it is made with a key.
 //!
 //! [`DirBlock`] is a view of one block. Its iterator checks every entry before it gives it out
 //! and ends at the first that is damaged. Inode numbers are checked by the caller, who knows the
@@ -13,9 +15,10 @@
 
 use crate::bytes::{clip, le16, le32, put_bytes, put_le16, put_le32, zero};
 use crate::checksum::{InodeSeed, crc32c};
+use crate::dirhash::DirHash;
 use crate::error::{Checksummed, Corrupt, DiskError, Result, check_sum, need};
 use crate::features::Incompat;
-use crate::inode::FileKind;
+use crate::inode::{FileKind, InodeFlags};
 use crate::superblock::Superblock;
 use crate::units::Ino;
 
@@ -26,6 +29,8 @@ pub const TAIL_SIZE: usize = 12;
 
 /// An entry takes at most so many bytes beside its name.
 pub const ENTRY_OVERHEAD_MAX: usize = HEADER_SIZE + 3;
+/// What the hash behind a name takes (Linux `struct ext4_dir_entry_hash`).
+pub const HASH_SIZE: usize = 8;
 
 const HEADER_SIZE: usize = 8;
 /// An entry with a name of one byte: no entry is shorter.
@@ -106,6 +111,8 @@ pub struct DirRules {
     pub has_tail: bool,
     /// Names are encrypted: any bytes.
     pub has_any_names: bool,
+    /// A hash follows each name but `.` and `..`: those of encrypted directories that fold case.
+    pub has_hashes: bool,
 }
 
 impl DirRules {
@@ -115,15 +122,30 @@ impl DirRules {
             has_filetype: sb.incompat().contains(Incompat::FILETYPE),
             has_tail: sb.has_metadata_csum(),
             has_any_names: false,
+            has_hashes: false,
         }
     }
 
-    /// The same for a directory whose names are encrypted, or are not.
-    pub fn encrypted(self, has_any_names: bool) -> DirRules {
+    /// The same for a directory whose names are encrypted.
+    pub fn encrypted(self, folds_case: bool) -> DirRules {
         DirRules {
-            has_any_names,
+            has_any_names: true,
+            has_hashes: folds_case,
             ..self
         }
+    }
+
+    /// The same for a directory with these flags.
+    pub fn with_flags(self, flags: InodeFlags) -> DirRules {
+        match flags.contains(InodeFlags::ENCRYPT) {
+            true => self.encrypted(flags.contains(InodeFlags::CASEFOLD)),
+            false => self,
+        }
+    }
+
+    /// The bytes that an entry with a name of this length needs.
+    pub fn entry_size(&self, name_len: usize) -> usize {
+        entry_size(name_len) + if self.has_hashes { HASH_SIZE } else { 0 }
     }
 }
 
@@ -140,6 +162,8 @@ pub struct DirEntry<'a> {
     pub entry_type: EntryType,
     /// The name.
     pub name: &'a [u8],
+    /// The hash that follows the name, where one does.
+    pub hash: Option<DirHash>,
 }
 
 impl DirEntry<'_> {
@@ -155,12 +179,14 @@ impl DirEntry<'_> {
 
     /// Bytes at the end that another entry could take.
     pub fn slack(&self) -> usize {
-        let own = if self.is_used() {
-            entry_size(self.name.len())
-        } else {
-            0
-        };
+        let own = if self.is_used() { self.size() } else { 0 };
         (self.rec_len as usize).saturating_sub(own)
+    }
+
+    /// What its name and hash need.
+    fn size(&self) -> usize {
+        let hash = if self.hash.is_some() { HASH_SIZE } else { 0 };
+        entry_size(self.name.len()) + hash
     }
 }
 
@@ -209,8 +235,7 @@ impl<B: AsRef<[u8]>> DirBlock<B> {
     pub fn entries(&self) -> Entries<'_> {
         Entries {
             bytes: self.bytes.as_ref(),
-            has_filetype: self.rules.has_filetype,
-            has_any_names: self.rules.has_any_names,
+            rules: self.rules,
             limit: self.limit(),
             next: 0,
         }
@@ -314,8 +339,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DirBlock<B> {
         let mut block = DirBlock::init(bytes, rules)?;
         let dir = EntryType::from(FileKind::Directory);
         let limit = block.limit();
-        block.put_entry(0, ENTRY_MIN, own, b".", dir);
-        block.put_entry(ENTRY_MIN, limit - ENTRY_MIN, parent, b"..", dir);
+        block.put_entry(0, ENTRY_MIN, own, (b".", None), dir);
+        block.put_entry(ENTRY_MIN, limit - ENTRY_MIN, parent, (b"..", None), dir);
         Ok(block)
     }
 
@@ -336,7 +361,14 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DirBlock<B> {
         put_le16(b, offset + 4, raw);
     }
 
-    fn put_entry(&mut self, at: usize, rec_len: usize, ino: Ino, name: &[u8], kind: EntryType) {
+    fn put_entry(
+        &mut self,
+        at: usize,
+        rec_len: usize,
+        ino: Ino,
+        (name, hash): (&[u8], Option<DirHash>),
+        kind: EntryType,
+    ) {
         self.put_rec_len(at, rec_len);
         let kind = if self.rules.has_filetype {
             kind
@@ -348,23 +380,37 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DirBlock<B> {
         // The name's length is at most 255, which every caller has checked.
         put_bytes(b, at + 6, &[name.len() as u8, kind.0]);
         put_bytes(b, at + HEADER_SIZE, name);
-        zero(
-            b,
-            at + HEADER_SIZE + name.len()..at + entry_size(name.len()),
-        );
+        let end = at + entry_size(name.len());
+        zero(b, at + HEADER_SIZE + name.len()..end);
+        if let Some(hash) = hash {
+            put_le32(b, end, hash.major);
+            put_le32(b, end + 4, hash.minor);
+        }
     }
 
     /// Inserts an entry where the block has room for it; its offset. That the name is not there
     /// yet is the caller's care.
     pub fn insert(&mut self, name: &[u8], ino: Ino, kind: EntryType) -> Result<u32> {
-        if name.is_empty() || name.len() > NAME_MAX || ino.0 == 0 {
+        self.insert_hashed(name, None, ino, kind)
+    }
+
+    /// The same with the hash that follows the name, which is there where the rules ask for it.
+    pub fn insert_hashed(
+        &mut self,
+        name: &[u8],
+        hash: Option<DirHash>,
+        ino: Ino,
+        kind: EntryType,
+    ) -> Result<u32> {
+        let is_whole = hash.is_some() == self.rules.has_hashes;
+        if name.is_empty() || name.len() > NAME_MAX || ino.0 == 0 || !is_whole {
             let value = name.len() as u64;
             return Err(DiskError::Unrepresentable {
                 what: "directory entry",
                 value,
             });
         }
-        let needed = entry_size(name.len());
+        let needed = self.rules.entry_size(name.len());
         for entry in self.entries() {
             let entry = entry?;
             if entry.slack() < needed {
@@ -375,7 +421,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DirBlock<B> {
             if own > 0 {
                 self.put_rec_len(offset, own);
             }
-            self.put_entry(offset + own, rec_len - own, ino, name, kind);
+            self.put_entry(offset + own, rec_len - own, ino, (name, hash), kind);
             return Ok((offset + own) as u32);
         }
         Err(DiskError::NoRoom("directory block"))
@@ -387,14 +433,14 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DirBlock<B> {
         let (entry, previous) = self.entry_at(offset)?;
         let (at, rec_len) = (offset as usize, entry.rec_len as usize);
         let previous = previous.map(|p| (p.offset as usize, p.rec_len as usize));
-        let name_len = entry.name.len();
+        let end = at + entry.size();
         // Nobody needs the old contents, and an image shared with others should not show them.
         let b = self.bytes.as_mut();
         zero(b, at..at + 4);
         match previous {
-            None => zero(b, at + 6..at + HEADER_SIZE + name_len),
+            None => zero(b, at + 6..end),
             Some((before, before_len)) => {
-                zero(b, at + 4..at + HEADER_SIZE + name_len);
+                zero(b, at + 4..end);
                 self.put_rec_len(before, before_len + rec_len);
             }
         }
@@ -427,8 +473,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DirBlock<B> {
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     bytes: &'a [u8],
-    has_filetype: bool,
-    has_any_names: bool,
+    rules: DirRules,
     limit: usize,
     next: usize,
 }
@@ -455,11 +500,16 @@ impl<'a> Entries<'a> {
             return Err(Corrupt::DirNameLen { offset, name_len }.into());
         }
         let name = clip(b, at + HEADER_SIZE..name_end);
-        let is_text = self.has_any_names || !name.iter().any(|c| *c == 0 || *c == b'/');
+        let is_text = self.rules.has_any_names || !name.iter().any(|c| *c == 0 || *c == b'/');
         if ino.0 != 0 && !is_text {
             return Err(Corrupt::DirName { offset }.into());
         }
-        let entry_type = if self.has_filetype {
+        let has_hash = self.rules.has_hashes && ino.0 != 0 && name != b"." && name != b"..";
+        let hash_at = at + entry_size(name.len());
+        if has_hash && hash_at + HASH_SIZE > end {
+            return Err(Corrupt::DirNameLen { offset, name_len }.into());
+        }
+        let entry_type = if self.rules.has_filetype {
             EntryType(raw_type)
         } else {
             EntryType::UNKNOWN
@@ -470,6 +520,10 @@ impl<'a> Entries<'a> {
             ino,
             entry_type,
             name,
+            hash: has_hash.then(|| DirHash {
+                major: le32(b, hash_at),
+                minor: le32(b, hash_at + 4),
+            }),
         })
     }
 }
@@ -500,11 +554,13 @@ mod tests {
         has_filetype: true,
         has_tail: true,
         has_any_names: false,
+        has_hashes: false,
     };
     const PLAIN: DirRules = DirRules {
         has_filetype: false,
         has_tail: false,
         has_any_names: false,
+        has_hashes: false,
     };
     const FILE: EntryType = EntryType(1);
 
@@ -619,19 +675,27 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_as_a_map(ops in prop::collection::vec(op(), 0..120), csum: bool) {
+        fn behaves_as_a_map(
+            ops in prop::collection::vec(op(), 0..120),
+            csum: bool,
+            hashes: bool,
+        ) {
             let rules = if csum { CSUM } else { PLAIN };
+            let rules = if hashes { rules.encrypted(true) } else { rules };
             let mut block = DirBlock::init(vec![0; 1024], rules).expect("size");
             let mut model: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
             for op in ops {
                 match op {
                     Op::Insert(name, ino) if !model.contains_key(&name) => {
-                        let fits = block.largest_gap().expect("sound") >= entry_size(name.len());
-                        let done = block.insert(&name, Ino(ino), FILE);
+                        let size = rules.entry_size(name.len());
+                        let fits = block.largest_gap().expect("sound") >= size;
+                        let hash = hashes.then(|| DirHash::of_siphash(u64::from(ino) << 33 | 5));
+                        let done = block.insert_hashed(&name, hash, Ino(ino), FILE);
                         prop_assert_eq!(done.is_ok(), fits);
                         if let Ok(at) = done {
                             let found = block.find(&name).expect("sound").expect("there");
                             prop_assert_eq!(found.offset, at);
+                            prop_assert_eq!(found.hash, hash);
                             model.insert(name, ino);
                         }
                     }
@@ -652,7 +716,7 @@ mod tests {
             }
             let found: BTreeMap<Vec<u8>, u32> = block.entries().flatten().filter(|e| e.is_used())
                 .map(|e| (e.name.to_vec(), e.ino.0)).collect();
-            let used: usize = found.keys().map(|n| entry_size(n.len())).sum();
+            let used: usize = found.keys().map(|n| rules.entry_size(n.len())).sum();
             prop_assert_eq!(found, model);
             let whole = 1024 - if csum { TAIL_SIZE } else { 0 };
             prop_assert_eq!(block.free_space().expect("sound"), whole - used);

@@ -3,7 +3,7 @@
 //! Three functions, each in two variants that take the bytes of a name as signed or as unsigned
 //! characters: a mistake of the first implementation, which differed between machines, so the
 //! superblock now says which one a file system uses (`s_flags`). A fourth, siphash, serves
-//! encrypted directories with folded case and is only recognised here.
+//! encrypted directories with folded case: it is made with a key ([`DirHash::of_siphash`]).
 //!
 //! The major hash orders the directory; its lowest bit is kept clear, because the index uses it
 //! to mark that a run of equal hashes continues from the block before.
@@ -42,6 +42,22 @@ pub struct DirHash {
     pub major: u32,
     /// Tells names of the same major hash apart (readdir positions).
     pub minor: u32,
+}
+
+impl DirHash {
+    /// The hash as it is used of the words that a function gives.
+    fn new(major: u32, minor: u32) -> DirHash {
+        let major = major & !1;
+        DirHash {
+            major: if major == END { END - 2 } else { major },
+            minor,
+        }
+    }
+
+    /// That of a name whose SipHash-2-4 this is.
+    pub fn of_siphash(hash: u64) -> DirHash {
+        DirHash::new((hash >> 32) as u32, hash as u32)
+    }
 }
 
 /// Hash versions as stored in an index root.
@@ -115,11 +131,7 @@ impl DirHasher {
                 (state[0], state[1])
             }
         };
-        let major = major & !1;
-        DirHash {
-            major: if major == END { END - 2 } else { major },
-            minor,
-        }
+        DirHash::new(major, minor)
     }
 
     /// A character as the variant widens it.

@@ -4,7 +4,9 @@
 //! directory's block 0: `.` and a `..` whose length spans the block, with the index inside it. An
 //! inner node is one free entry that spans its block. Both then hold an array of 8-byte entries
 //! (hash, block); the first entry's hash slot holds limit and count instead, since its hash is
-//! implied. With `metadata_csum` the last 8 bytes hold a checksum and the limit is one less.
+//! implied. With `metadata_csum` the last 8 bytes hold a checksum and the limit is one less. In
+//! directories whose entries have hashes, nodes are limited to one entry less again: the kernel
+//! counts a hash for the free entry.
 //!
 //! The entry for hash `h` is the last whose hash is not above `h`. An entry's hash with the lowest
 //! bit set says that names of that hash (bit cleared) also lie in the block before it.
@@ -13,7 +15,7 @@
 
 use crate::bytes::{Field, clip, le16, le32, put_bytes, put_le16, put_le32, zero};
 use crate::checksum::{InodeSeed, crc32c};
-use crate::dirent::{EntryType, decode_rec_len, encode_rec_len};
+use crate::dirent::{DirRules, EntryType, HASH_SIZE, decode_rec_len, encode_rec_len};
 use crate::dirhash;
 use crate::error::{Checksummed, Corrupt, DiskError, Incompatible, Result, check_sum, need};
 use crate::inode::FileKind;
@@ -56,20 +58,34 @@ pub enum DxPlace {
     Root,
     /// Any other index block.
     Node,
+    /// The same where entries have hashes ([`DirRules::has_hashes`]).
+    HashedNode,
 }
 
 impl DxPlace {
     fn entries_at(self) -> usize {
         match self {
             DxPlace::Root => ROOT_ENTRIES,
-            DxPlace::Node => NODE_ENTRIES,
+            DxPlace::Node | DxPlace::HashedNode => NODE_ENTRIES,
+        }
+    }
+
+    /// That of an index block below the root.
+    pub fn below_root(rules: DirRules) -> DxPlace {
+        match rules.has_hashes {
+            true => DxPlace::HashedNode,
+            false => DxPlace::Node,
         }
     }
 
     /// Entries that fit in a block.
     pub fn limit(self, block_size: usize, has_tail: bool) -> u16 {
         let tail = if has_tail { TAIL_SIZE } else { 0 };
-        let room = block_size.saturating_sub(self.entries_at() + tail);
+        let hash = match self {
+            DxPlace::HashedNode => HASH_SIZE,
+            DxPlace::Root | DxPlace::Node => 0,
+        };
+        let room = block_size.saturating_sub(self.entries_at() + hash + tail);
         (room / ENTRY_SIZE).min(usize::from(u16::MAX)) as u16
     }
 }
@@ -122,7 +138,7 @@ impl<B: AsRef<[u8]>> DxBlock<B> {
     fn check_frame(&self) -> Result<()> {
         let b = self.bytes.as_ref();
         match self.place {
-            DxPlace::Node => {
+            DxPlace::Node | DxPlace::HashedNode => {
                 let is_fake = le32(b, 0) == 0 && decode_rec_len(le16(b, 4), b.len()) == b.len();
                 if !is_fake || clip(b, 6..7) != [0] {
                     return Err(Corrupt::DxHeader.into());
@@ -304,9 +320,14 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DxBlock<B> {
         Ok(dx)
     }
 
-    /// Makes an inner node whose only entry leads to `first`.
-    pub fn init_node(bytes: B, has_tail: bool, first: LogicalBlock) -> Result<DxBlock<B>> {
-        let mut dx = DxBlock::sized(bytes, DxPlace::Node, has_tail)?;
+    /// Makes an inner node, at a place below the root, whose only entry leads to `first`.
+    pub fn init_node(
+        bytes: B,
+        place: DxPlace,
+        has_tail: bool,
+        first: LogicalBlock,
+    ) -> Result<DxBlock<B>> {
+        let mut dx = DxBlock::sized(bytes, place, has_tail)?;
         let b = dx.bytes.as_mut();
         let len = b.len();
         b.fill(0);
@@ -436,6 +457,8 @@ mod tests {
     fn limits() {
         assert_eq!(DxPlace::Root.limit(4096, true), 507);
         assert_eq!(DxPlace::Node.limit(4096, true), 510);
+        assert_eq!(DxPlace::HashedNode.limit(4096, true), 509);
+        assert_eq!(DxPlace::HashedNode.limit(1024, false), 126);
         assert_eq!(DxPlace::Root.limit(1024, false), 124);
         assert_eq!(DxPlace::Node.limit(1024, false), 127);
     }
@@ -466,6 +489,7 @@ mod tests {
             has_filetype: true,
             has_tail: false,
             has_any_names: false,
+            has_hashes: false,
         };
         let plain = crate::dirent::DirBlock::new(root.as_bytes(), rules).expect("size");
         assert_eq!(
@@ -476,7 +500,8 @@ mod tests {
 
     #[test]
     fn node_fills_up() {
-        let mut node = DxBlock::init_node(vec![7; 1024], false, LogicalBlock(1)).expect("size");
+        let mut node =
+            DxBlock::init_node(vec![7; 1024], DxPlace::Node, false, LogicalBlock(1)).expect("size");
         while !node.is_full() {
             let i = node.count();
             assert_eq!(node.insert(i, entry(u32::from(i) * 2, i.into())), Ok(()));

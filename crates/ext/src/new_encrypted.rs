@@ -94,10 +94,8 @@ fn random_nonce() -> Result<[u8; 16]> {
 }
 
 /// See [`Store::check_encrypted`](finefs_namespace::Store::check_encrypted).
-pub(crate) fn check(state: &ExtState, dir: Ino, folds_case: bool) -> Result<()> {
+pub(crate) fn check(state: &ExtState, dir: Ino) -> Result<()> {
     match encryption::protection(state, dir)? {
-        // Its entries have hashes beside the names, which nobody here writes.
-        Protection::Open(_) if folds_case => Err(Error::NotSupported),
         Protection::Open(_) if state.geometry.inode_size < INODE_BYTES_MIN => {
             Err(Error::NotSupported)
         }

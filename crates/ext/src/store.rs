@@ -388,8 +388,8 @@ impl Store for ExtStore {
         Ok((ino, generation))
     }
 
-    fn check_encrypted(&self, dir: Ino, folds_case: bool) -> Result<()> {
-        new_encrypted::check(&self.state, dir, folds_case)
+    fn check_encrypted(&self, dir: Ino) -> Result<()> {
+        new_encrypted::check(&self.state, dir)
     }
 
     fn begin_encryption(&self, dir: Ino, xattrs: &[(&[u8], &[u8])]) -> Result<()> {

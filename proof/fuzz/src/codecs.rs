@@ -186,6 +186,7 @@ pub fn directory(data: &[u8]) {
         has_filetype: rules & 1 != 0,
         has_tail: rules & 2 != 0,
         has_any_names: rules & 4 != 0,
+        has_hashes: rules & 8 != 0,
     };
     let Ok(mut block) = DirBlock::new(block(size, bytes), rules) else {
         return;

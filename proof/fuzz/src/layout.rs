@@ -297,6 +297,7 @@ impl Layout {
             has_filetype: true,
             has_tail: true,
             has_any_names: false,
+            has_hashes: false,
         };
         match role {
             Role::Directory(..) => {

@@ -136,7 +136,8 @@ impl<'a> Directory<'a> {
             if !fs.has(Compat::DIR_INDEX) {
                 self.wrong(Problem::Htree, "indexed, without dir_index");
             }
-            self.index = Some(Index::new(walked.end));
+            let rules = fs.dir_rules.with_flags(self.inode.flags());
+            self.index = Some(Index::new(walked.end, rules));
         }
         let may_have_holes = fs.needs(Incompat::LARGEDIR) && !fs.needs(Incompat::INLINE_DATA);
         if (walked.has_holes || walked.end == 0) && !may_have_holes {
@@ -277,6 +278,10 @@ impl<'a> Directory<'a> {
                 next: block.get(at + HEADER + name_length).copied().unwrap_or(0),
             };
             let name = &block[at + HEADER..at + HEADER + name_length];
+            let hash_at = at + entry_size(name_length);
+            let stored_hash = block
+                .get(hash_at..hash_at + 4)
+                .filter(|_| hash_at < at + length);
             if self.entry(&seen, name, physical) {
                 if !self.names.is_new(block, at + HEADER, name_length) {
                     let object = Object::inode(self.ino).entry(name);
@@ -284,7 +289,7 @@ impl<'a> Directory<'a> {
                     self.found.add(Problem::DuplicateName, object, what);
                 }
                 if let (Some((low, high)), Some(index)) = (&mut hashes, &self.index)
-                    && let Some(hash) = index.hash(&self.check.fs.sb, name)
+                    && let Some(hash) = index.hash(&self.check.fs.sb, name, stored_hash)
                 {
                     *low = hash.min(*low);
                     *high = hash.max(*high);

@@ -2,11 +2,11 @@
 //! hashes of names lie where the tree says.
 
 use finefs_ext_disk::checksum::{InodeSeed, crc32c};
-use finefs_ext_disk::dirent::decode_rec_len;
+use finefs_ext_disk::dirent::{DirRules, decode_rec_len};
 use finefs_ext_disk::dirhash::{DirHasher, VERSION_SIPHASH, VERSION_TEA};
 use finefs_ext_disk::error::{Checksummed, Corrupt, DiskError};
 use finefs_ext_disk::features::Incompat;
-use finefs_ext_disk::htree::{LEVELS_MAX, LEVELS_MAX_LARGE};
+use finefs_ext_disk::htree::{DxPlace, LEVELS_MAX, LEVELS_MAX_LARGE};
 use finefs_ext_disk::superblock::Superblock;
 
 use crate::fs::Fs;
@@ -19,6 +19,8 @@ const ENTRY: usize = 8;
 const BLOCK_MASK: u32 = 0x0fff_ffff;
 /// The highest hash that a name can have.
 const HASH_MAX: u32 = 0xffff_fffe;
+/// Before the root was seen.
+const VERSION_UNKNOWN: u8 = u8::MAX;
 
 /// What a block of an indexed directory is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +67,7 @@ const UNKNOWN: Block = Block {
 /// The index of one directory.
 pub(super) struct Index {
     blocks: Vec<Block>,
+    rules: DirRules,
     version: u8,
     depth: u32,
 }
@@ -132,10 +135,11 @@ pub(super) fn verify_checksum(block: &[u8], seed: InodeSeed) -> Result<(), DiskE
 
 impl Index {
     /// Of a directory of so many blocks.
-    pub fn new(blocks: u64) -> Index {
+    pub fn new(blocks: u64, rules: DirRules) -> Index {
         Index {
             blocks: vec![UNKNOWN; usize::try_from(blocks).unwrap_or(0)],
-            version: VERSION_SIPHASH,
+            rules,
+            version: VERSION_UNKNOWN,
             depth: 0,
         }
     }
@@ -151,10 +155,12 @@ impl Index {
         let at = logical as usize;
         let tail = if fs.dir_rules.has_tail { TAIL } else { 0 };
         let limit = |entries: usize| (block.len() - entries - tail) / ENTRY;
+        let place = DxPlace::below_root(self.rules);
+        let node_limit = usize::from(place.limit(block.len(), self.rules.has_tail));
         let is_node = le32(block, 0) == 0
             && decode_rec_len(le16(block, 4), block.len()) == block.len()
             && block[6] == 0
-            && usize::from(le16(block, NODE_ENTRIES)) == limit(NODE_ENTRIES);
+            && usize::from(le16(block, NODE_ENTRIES)) == node_limit;
         let kind = match (at, is_node) {
             (0, _) => BlockKind::Root,
             (_, true) => BlockKind::Node,
@@ -179,7 +185,7 @@ impl Index {
                 self.node(at, block, entries, limit(entries), &mut wrong);
             }
             BlockKind::Node => {
-                self.node(at, block, NODE_ENTRIES, limit(NODE_ENTRIES), &mut wrong);
+                self.node(at, block, NODE_ENTRIES, node_limit, &mut wrong);
             }
         }
         kind
@@ -197,7 +203,7 @@ impl Index {
         if le32(block, ROOT_INFO) != 0 || block[ROOT_INFO + 5] < 8 {
             wrong("index: its root is damaged".to_owned());
         }
-        if self.version > VERSION_TEA && self.version != VERSION_SIPHASH {
+        if self.version > VERSION_TEA && !self.has_siphash() {
             wrong(format!("index: unknown hash {}", self.version));
         }
         if block[ROOT_INFO + 7] & 1 != 0 {
@@ -269,8 +275,16 @@ impl Index {
         }
     }
 
-    /// The hash of a name; `None` where it cannot be computed.
-    pub fn hash(&self, sb: &Superblock, name: &[u8]) -> Option<u32> {
+    fn has_siphash(&self) -> bool {
+        self.version == VERSION_SIPHASH && self.rules.has_hashes
+    }
+
+    /// The hash of a name, which follows it where it is made with a key; `None` where it cannot be
+    /// computed.
+    pub fn hash(&self, sb: &Superblock, name: &[u8], stored: Option<&[u8]>) -> Option<u32> {
+        if self.has_siphash() {
+            return stored.map(|stored| le32(stored, 0));
+        }
         let hasher = DirHasher::new(self.version, sb).ok()?;
         Some(hasher.hash(name).major)
     }
@@ -279,7 +293,7 @@ impl Index {
     pub fn finish(mut self, mut wrong: impl FnMut(String)) {
         self.hand_up(BlockKind::Leaf);
         self.hand_up(BlockKind::Node);
-        let can_hash = self.version <= VERSION_TEA;
+        let can_hash = self.version <= VERSION_TEA || self.has_siphash();
         for (at, own) in self.blocks.iter().enumerate() {
             if !own.is_seen {
                 continue;

@@ -133,7 +133,8 @@ impl Build<'_> {
             .enumerate()
         {
             let mut node =
-                DxBlock::init_node(vec![0; self.size], has_tail, part[0].block).map_err(text)?;
+                DxBlock::init_node(vec![0; self.size], DxPlace::Node, has_tail, part[0].block)
+                    .map_err(text)?;
             node.set_entries(part).map_err(text)?;
             if let Some(seed) = self.seed {
                 node.update_checksum(seed);

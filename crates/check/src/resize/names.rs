@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_ext_disk::checksum::InodeSeed;
-use finefs_ext_disk::dirent::{DirBlock, decode_rec_len};
+use finefs_ext_disk::dirent::{DirBlock, DirRules, decode_rec_len};
 use finefs_ext_disk::extent::{DEPTH_MAX, ExtentNode};
 use finefs_ext_disk::htree::{DxBlock, DxPlace};
 use finefs_ext_disk::inode::{Inode, InodeFlags};
@@ -41,6 +41,7 @@ impl Names<'_> {
         }
         let seed = inode.seed(&fs.rules, Ino(own));
         let is_indexed = inode.flags().contains(InodeFlags::INDEX);
+        let rules = fs.dir_rules.with_flags(inode.flags());
         let blocks = data_blocks(self.view, &inode, fs.geo.block_size)?;
         for (at, block) in blocks.into_iter().enumerate() {
             let start = block * u64::from(fs.geo.block_size);
@@ -50,7 +51,7 @@ impl Names<'_> {
                 .map_err(|error| error.to_string())?;
             let is_changed = self.entries(&mut bytes);
             if let Some(seed) = seed.filter(|_| is_changed || own != old) {
-                self.seal(&mut bytes, seed, is_indexed, at == 0)?;
+                seal(&mut bytes, seed, rules, is_indexed.then_some(at))?;
             }
             if is_changed || own != old {
                 self.write(start, &bytes)?;
@@ -88,33 +89,6 @@ impl Names<'_> {
         is_changed
     }
 
-    fn seal(
-        &self,
-        bytes: &mut Vec<u8>,
-        seed: InodeSeed,
-        is_indexed: bool,
-        is_first: bool,
-    ) -> Result<(), String> {
-        let rules = self.check.fs.dir_rules;
-        let text = |error: finefs_ext_disk::DiskError| error.to_string();
-        let own = std::mem::take(bytes);
-        *bytes = if is_indexed && (is_first || looks_like_index(&own)) {
-            let place = if is_first {
-                DxPlace::Root
-            } else {
-                DxPlace::Node
-            };
-            let mut block = DxBlock::new(own, place, rules.has_tail).map_err(text)?;
-            block.update_checksum(seed);
-            block.as_bytes().to_vec()
-        } else {
-            let mut block = DirBlock::new(own, rules).map_err(text)?;
-            block.update_checksum(seed);
-            block.as_bytes().to_vec()
-        };
-        Ok(())
-    }
-
     /// A directory in its inode: `i_block`, and the attribute "system.data".
     fn inline(&self, inode: &mut Inode<Vec<u8>>) -> bool {
         let area = inode.block_area_mut();
@@ -136,6 +110,33 @@ impl Names<'_> {
         }
         is_changed
     }
+}
+
+/// Sets a block's checksum: a leaf's, or (`index_at`) that of the block there of an indexed
+/// directory.
+fn seal(
+    bytes: &mut Vec<u8>,
+    seed: InodeSeed,
+    rules: DirRules,
+    index_at: Option<usize>,
+) -> Result<(), String> {
+    let text = |error: finefs_ext_disk::DiskError| error.to_string();
+    let own = std::mem::take(bytes);
+    let place = match index_at {
+        Some(0) => Some(DxPlace::Root),
+        Some(_) if looks_like_index(&own) => Some(DxPlace::below_root(rules)),
+        _ => None,
+    };
+    *bytes = if let Some(place) = place {
+        let mut block = DxBlock::new(own, place, rules.has_tail).map_err(text)?;
+        block.update_checksum(seed);
+        block.as_bytes().to_vec()
+    } else {
+        let mut block = DirBlock::new(own, rules).map_err(text)?;
+        block.update_checksum(seed);
+        block.as_bytes().to_vec()
+    };
+    Ok(())
 }
 
 /// Where the value of "system.data" and its name lie in the attributes of an inode.

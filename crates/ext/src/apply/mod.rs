@@ -207,8 +207,9 @@ pub(crate) fn release_inode(state: &ExtState, ino: Ino, kind: FileKind) {
 struct Format<'a> {
     state: &'a ExtState,
     directories: DirFormat,
-    /// Of directories whose names are encrypted and whose key is there.
-    encrypted_directories: Option<DirFormat>,
+    /// Of directories whose names are encrypted and whose key may be there: those that do not
+    /// fold case, and those that do.
+    encrypted_directories: Option<[DirFormat; 2]>,
     captured: &'a Captured<'a>,
     has_extents: bool,
     has_dir_nlink: bool,
@@ -225,7 +226,7 @@ impl<'a> Format<'a> {
             encrypted_directories: state
                 .keyring
                 .is_some()
-                .then(|| DirFormat::of(&superblock).encrypted()),
+                .then(|| [false, true].map(|folds| DirFormat::of(&superblock).encrypted(folds))),
             captured,
             has_extents: superblock.incompat().contains(Incompat::EXTENTS),
             has_dir_nlink: superblock.ro_compat().contains(RoCompat::DIR_NLINK),
@@ -234,11 +235,16 @@ impl<'a> Format<'a> {
     }
 
     fn of_directory(&self, inode: &InodeEdit) -> &DirFormat {
-        let is_encrypted = inode.disk.flags().contains(InodeFlags::ENCRYPT);
-        let encrypted = self.encrypted_directories.as_ref();
-        encrypted
-            .filter(|_| is_encrypted)
-            .unwrap_or(&self.directories)
+        let flags = inode.disk.flags();
+        match &self.encrypted_directories {
+            Some([plain, folding]) if flags.contains(InodeFlags::ENCRYPT) => {
+                match flags.contains(InodeFlags::CASEFOLD) {
+                    true => folding,
+                    false => plain,
+                }
+            }
+            _ => &self.directories,
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, InnerIvInit, KeyInit};
 use aes::{Aes256, Block};
 use cts::{CbcCs3, Decrypt, Encrypt};
+use finefs_ext_disk::casefold;
+use finefs_ext_disk::dirhash::DirHash;
 use finefs_ext_disk::fscrypt::{MODE_AES_256_CTS, MODE_AES_256_XTS, Policy, Scheme};
 use hkdf::Hkdf;
 use sha2::{Digest, Sha512};
@@ -25,6 +27,7 @@ enum Purpose {
     Identifier = 1,
     File = 2,
     InoLblk64 = 4,
+    DirectoryHash = 5,
     InoLblk32 = 6,
     InodeHash = 7,
 }
@@ -217,6 +220,7 @@ pub(crate) struct NameCipher {
     aes: Aes256,
     iv: Block,
     policy: Policy,
+    hash_key: Zeroizing<[u8; 16]>,
 }
 
 impl NameCipher {
@@ -224,11 +228,23 @@ impl NameCipher {
         check(key, file.policy)?;
         let mut bytes = Zeroizing::new([0; NAMES_KEY_BYTES]);
         let base = key.file_key(MODE_AES_256_CTS, file, &mut bytes[..]);
+        let mut hash_key = Zeroizing::new([0; 16]);
+        key.derive(Purpose::DirectoryHash, &[file.nonce], &mut hash_key[..]);
         Ok(NameCipher {
             aes: Aes256::new_from_slice(&bytes[..]).map_err(|_| Why::ShortKey)?,
             iv: base.iv(0),
             policy: *file.policy,
+            hash_key,
         })
+    }
+
+    /// The hash of a name in a directory that folds case too: SipHash of its folded form (Linux
+    /// `fscrypt_fname_siphash`).
+    pub fn hash(&self, name: &[u8]) -> DirHash {
+        let folded = casefold::fold(name);
+        let mut hasher = SipHasher24::new_with_key(&self.hash_key);
+        hasher.write(folded.as_deref().unwrap_or(name));
+        DirHash::of_siphash(hasher.finish())
     }
 
     /// A name as it is stored, padded, of which `max` bytes can be; `None` where it does not fit.
@@ -349,6 +365,7 @@ mod tests {
             aes: Aes256::new(&key.into()),
             iv: IvBase::Zero.iv(0),
             policy,
+            hash_key: Zeroizing::new([0; 16]),
         };
         let plain = bytes::<16>("00112233445566778899aabbccddeeff").map(|byte| byte | 1);
         let mut expected = bytes::<16>("8ea2b7ca516745bfeafc49904b496089").into();

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use finefs_ext_disk as disk;
 use finefs_ext_disk::checksum::InodeSeed;
 use finefs_ext_disk::dirent::{DirBlock, DirRules, NAME_MAX, decode_rec_len};
+use finefs_ext_disk::dirhash::DirHash;
 use finefs_ext_disk::error::{Corrupt, DiskError};
 use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_ext_disk::nokey;
@@ -46,8 +47,8 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<DirectoryImage> {
         state,
         ino,
         seed: inode.seed(&state.inode_rules, disk_ino(ino)?),
+        flags,
         is_indexed: flags.contains(InodeFlags::INDEX),
-        folds: flags.contains(InodeFlags::CASEFOLD),
         is_encrypted: flags.contains(InodeFlags::ENCRYPT),
         cipher: names_cipher(state, ino, flags)?,
         nokey_names: None,
@@ -84,8 +85,8 @@ struct Reader<'a> {
     state: &'a ExtState,
     ino: Ino,
     seed: Option<InodeSeed>,
+    flags: InodeFlags,
     is_indexed: bool,
-    folds: bool,
     is_encrypted: bool,
     /// Of an encrypted one whose key is there.
     cipher: Option<Arc<FileCipher>>,
@@ -121,16 +122,15 @@ impl Reader<'_> {
             let damage = self.corrupt("blocks behind its end");
             self.note(damage);
         }
-        // Without the key nothing is added to an encrypted one, nor looked for by its index; nor
-        // where it folds case too, and the index is of a hash with a key.
-        let is_index_used = !self.is_encrypted || self.cipher.is_some() && !self.folds;
+        // Without the key nothing is added to an encrypted one, nor looked for by its index.
+        let is_index_used = !self.is_encrypted || self.cipher.is_some();
         if !self.is_indexed || !is_index_used {
             return Ok(());
         }
         match super::index::check(
             self.state,
             self.ino,
-            (self.seed, self.folds),
+            (self.seed, self.flags),
             extents,
             blocks,
         ) {
@@ -231,12 +231,13 @@ impl Reader<'_> {
         };
         let entries = &self.entries[self.checked..];
         let cipher = self.cipher.as_deref().and_then(FileCipher::names);
-        let is_found = |name: &[u8]| match cipher {
-            None => leaves.may_hold(logical, name),
-            Some(cipher) => cipher
-                .encrypt(name, NAME_MAX)
-                .is_some_and(|stored| leaves.may_hold(logical, &stored)),
+        let hash = |name: &[u8]| match (leaves.hasher(), cipher) {
+            (Some(hasher), None) => Some(hasher.hash(name)),
+            (Some(hasher), Some(cipher)) => Some(hasher.hash(&cipher.encrypt(name, NAME_MAX)?)),
+            (None, cipher) => Some(cipher?.hash(name)),
         };
+        let is_found =
+            |name: &[u8]| hash(name).is_some_and(|hash| leaves.may_hold(logical, hash.major));
         let lost = entries.iter().find(|entry| !is_found(&entry.name));
         if let Some(lost) = lost {
             let name = String::from_utf8_lossy(&lost.name);
@@ -254,7 +255,7 @@ impl Reader<'_> {
         if self.is_encrypted && self.cipher.is_none() {
             return self.encrypted_entries_of(bytes, rules, place);
         }
-        let rules = rules.encrypted(self.cipher.is_some());
+        let rules = rules.with_flags(self.flags);
         let mut patched: Option<Vec<u8>> = None;
         // Each round blanks one entry, of which there are fewer than this.
         for _ in 0..bytes.len() / 12 + 1 {
@@ -284,10 +285,11 @@ impl Reader<'_> {
                 Ok(entry) if !entry.is_used() || entry.is_dot() => {}
                 Ok(entry) => {
                     let kind = entry.entry_type.kind().map(convert_kind);
-                    match self.name_of(entry.name) {
-                        Some(name) => self.take(entry.ino, name, kind, place),
-                        None => return Ok(Some(entry.offset)),
-                    }
+                    let Some(name) = self.name_of(entry.name) else {
+                        return Ok(Some(entry.offset));
+                    };
+                    self.check_hash(&name, entry.hash, place);
+                    self.take(entry.ino, name, kind, place);
                 }
                 Err(DiskError::Corrupt(Corrupt::DirName { offset })) => return Ok(Some(offset)),
                 Err(error) => return Err(at(place, error)),
@@ -306,6 +308,20 @@ impl Reader<'_> {
         let is_legal = !name.contains(&b'/') && name != b"." && name != b"..";
         let is_same = || cipher.encrypt(&name, NAME_MAX).as_deref() == Some(stored);
         (is_legal && (self.state.is_read_only || is_same())).then_some(name)
+    }
+
+    /// Notes a name that the kernel would not find, since it looks at its hash first.
+    fn check_hash(&mut self, name: &[u8], stored: Option<DirHash>, place: &str) {
+        let cipher = self.cipher.as_deref().and_then(FileCipher::names);
+        if let (Some(stored), Some(cipher)) = (stored, cipher)
+            && !self.state.is_read_only
+            && cipher.hash(name) != stored
+        {
+            let name = String::from_utf8_lossy(name);
+            self.note(Error::corrupt(format_args!(
+                "{place}: entry {name:?} has the hash of another name"
+            )));
+        }
     }
 
     fn take(&mut self, ino: disk::Ino, name: Vec<u8>, kind: Option<FileKind>, place: &str) {

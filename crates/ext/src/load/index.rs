@@ -7,10 +7,12 @@
 use std::collections::HashSet;
 
 use finefs_ext_disk::checksum::InodeSeed;
-use finefs_ext_disk::dirhash::DirHasher;
+use finefs_ext_disk::dirent::DirRules;
+use finefs_ext_disk::dirhash::{DirHasher, VERSION_SIPHASH};
 use finefs_ext_disk::error::DiskError;
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::htree::{DxBlock, DxPlace, LEVELS_MAX, LEVELS_MAX_LARGE};
+use finefs_ext_disk::inode::InodeFlags;
 use finefs_namespace::{Error, Extent, Ino, NumberMap, Result};
 
 use super::content;
@@ -19,15 +21,19 @@ use crate::state::ExtState;
 
 /// The hashes that lead to each leaf: a name anywhere else cannot be found by way of the index.
 pub(crate) struct Leaves {
-    hasher: DirHasher,
+    hasher: Option<DirHasher>,
     /// By the leaf's block: the first and the last hash.
     ranges: NumberMap<u64, (u32, u32)>,
 }
 
 impl Leaves {
-    /// True when the index leads to this block for this name.
-    pub(crate) fn may_hold(&self, logical: u64, name: &[u8]) -> bool {
-        let hash = self.hasher.hash(name).major;
+    /// What hashes the names as they are stored; `None` where that takes a key.
+    pub(crate) fn hasher(&self) -> Option<&DirHasher> {
+        self.hasher.as_ref()
+    }
+
+    /// True when the index leads to this block for names of this hash.
+    pub(crate) fn may_hold(&self, logical: u64, hash: u32) -> bool {
         self.ranges
             .get(&logical)
             .is_some_and(|(first, last)| (*first..=*last).contains(&hash))
@@ -39,7 +45,7 @@ impl Leaves {
 pub(crate) fn check(
     state: &ExtState,
     ino: Ino,
-    (seed, folds): (Option<InodeSeed>, bool),
+    (seed, flags): (Option<InodeSeed>, InodeFlags),
     extents: &[Extent],
     blocks: u64,
 ) -> Result<Leaves> {
@@ -48,6 +54,7 @@ pub(crate) fn check(
         state,
         ino,
         seed,
+        rules: state.dir_rules.with_flags(flags),
         extents,
         blocks,
         seen: HashSet::from([0]),
@@ -58,9 +65,17 @@ pub(crate) fn check(
     let has_tail = state.dir_rules.has_tail;
     let root = DxBlock::new(&root_bytes[..], DxPlace::Root, has_tail)
         .map_err(|error| check.at(0, error))?;
-    let hasher =
-        DirHasher::new(root.hash_version(), &superblock).map_err(|error| check.at(0, error))?;
-    let hasher = hasher.folding(folds);
+    let hasher = match root.hash_version() {
+        VERSION_SIPHASH if check.rules.has_hashes => None,
+        version if check.rules.has_hashes => {
+            return Err(check.corrupt(format_args!("hash {version}, which takes no key")));
+        }
+        version => {
+            let hasher = DirHasher::new(version, &superblock);
+            let hasher = hasher.map_err(|error| check.at(0, error))?;
+            Some(hasher.folding(flags.contains(InodeFlags::CASEFOLD)))
+        }
+    };
     let levels_max = if superblock.incompat().contains(Incompat::LARGEDIR) {
         LEVELS_MAX_LARGE
     } else {
@@ -91,6 +106,7 @@ struct Check<'a> {
     state: &'a ExtState,
     ino: Ino,
     seed: Option<InodeSeed>,
+    rules: DirRules,
     extents: &'a [Extent],
     blocks: u64,
     seen: HashSet<u64>,
@@ -141,8 +157,8 @@ impl Check<'_> {
                 continue;
             }
             let bytes = self.bytes(below)?;
-            let has_tail = self.state.dir_rules.has_tail;
-            let child = DxBlock::new(&bytes[..], DxPlace::Node, has_tail)
+            let place = DxPlace::below_root(self.rules);
+            let child = DxBlock::new(&bytes[..], place, self.rules.has_tail)
                 .map_err(|error| self.at(below, error))?;
             self.node(below, &child, levels - 1, hash)?;
         }

@@ -509,64 +509,151 @@ fn limits_are_the_kernels() {
     }
 }
 
-/// Names that are found whatever their case, in an encrypted directory: read and removed. The
-/// kernel need not know them, so they are made here, and the directory is marked by debugfs.
-#[test]
-fn folded_case_is_read() {
-    let Some(world) = World::new("-b 4096", 3) else {
-        return;
-    };
-    let caller = Caller::root();
-    let namespace = world.open(Access::ReadWrite, &[&KEY]);
-    let dir = namespace.make_directory(&caller, namespace.root(), b"folding", 0o755);
-    let dir = dir.unwrap().ino;
-    namespace
-        .set_flags(&caller, dir, |was| was | FileFlags::ENCRYPTED)
-        .unwrap();
-    for number in 0..20 {
-        let name = format!("Name {number}");
-        let made = namespace
-            .create_file(&caller, dir, name.as_bytes(), 0o644)
-            .unwrap();
-        namespace.write(made.ino, 0, name.as_bytes()).unwrap();
-    }
-    namespace.shut_down().unwrap();
-    drop(namespace);
-    for request in [
-        "sif folding flags 0x40080800",
-        "feature casefold",
-        "ssv encoding 1",
-    ] {
+/// An image with an empty directory that is encrypted and folds case, which the kernel need not
+/// know.
+fn folding_world(arguments: &str) -> Option<World> {
+    let world = World::new(arguments, 3)?;
+    for request in ["feature casefold", "ssv encoding 1"] {
         let mut debugfs = Command::new("debugfs");
         run(debugfs.args(["-w", "-R", request]).arg(&world.image));
     }
     let namespace = world.open(Access::ReadWrite, &[&KEY]);
-    let dir = find(&namespace, b"folding");
-    for number in 0..20 {
-        let ino = find(&namespace, format!("folding/nAME {number}").as_bytes());
-        let mut read = [0; 9];
-        let length = namespace.read(ino, 0, &mut read).unwrap();
-        assert_eq!(read[..length], *format!("Name {number}").as_bytes());
-    }
-    let made = namespace
-        .create_file(&caller, dir, b"new", 0o644)
-        .map(|_| ());
-    assert_eq!(made, Err(Error::NotSupported));
-    for number in 0..15 {
-        let name = format!("NAME {number}");
+    let dir = namespace.make_directory(&Caller::root(), namespace.root(), b"folding", 0o755);
+    let dir = dir.unwrap().ino;
+    // In either order, as by `chattr +F` and `chattr +E`.
+    let flags = match arguments.contains("1024") {
+        true => [FileFlags::CASEFOLD, FileFlags::ENCRYPTED],
+        false => [FileFlags::ENCRYPTED, FileFlags::CASEFOLD],
+    };
+    for flag in flags {
         namespace
-            .remove_file(&caller, dir, name.as_bytes())
+            .set_flags(&Caller::root(), dir, |was| was | flag)
             .unwrap();
     }
     namespace.shut_down().unwrap();
+    Some(world)
+}
+
+/// Names that are found whatever their case, in an encrypted directory: made, found, renamed and
+/// removed, in plain directories and in indexed ones of one level and of two.
+#[test]
+fn folded_case_is_written() {
+    for (arguments, count) in [("-b 4096", 20), ("-b 1024", 1000), ("-b 1024", 6000)] {
+        let Some(world) = folding_world(arguments) else {
+            return;
+        };
+        let caller = Caller::root();
+        let namespace = world.open(Access::ReadWrite, &[&KEY]);
+        let dir = find(&namespace, b"folding");
+        for number in 0..count {
+            let name = format!("Name {number} \u{c4}");
+            let made = namespace.create_file(&caller, dir, name.as_bytes(), 0o644);
+            namespace.forget(made.unwrap().ino, 1);
+        }
+        let deep = namespace
+            .make_directory(&caller, dir, b"Deep", 0o755)
+            .unwrap();
+        let inner = namespace.create_file(&caller, deep.ino, b"Inner", 0o644);
+        inner.unwrap();
+        namespace.shut_down().unwrap();
+        drop(namespace);
+        // e2fsck takes index nodes as the kernel writes them there for leaves.
+        if count < 6000 {
+            world.check();
+        }
+        let namespace = world.open(Access::ReadWrite, &[&KEY]);
+        let dir = find(&namespace, b"folding");
+        find(&namespace, b"folding/dEEP/iNNER");
+        for number in 0..count {
+            let name = format!("nAME {number} a\u{308}");
+            let path = format!("folding/{name}");
+            find(&namespace, path.as_bytes());
+            if number % 2 == 0 {
+                let removed = namespace.remove_file(&caller, dir, name.as_bytes());
+                removed.unwrap();
+            } else {
+                let to = format!("Renamed {number}");
+                let mode = RenameMode::Replace;
+                let (from, to) = ((dir, name.as_bytes()), (dir, to.as_bytes()));
+                namespace.rename(&caller, from, to, mode).unwrap();
+            }
+        }
+        namespace.shut_down().unwrap();
+        drop(namespace);
+        if count < 6000 {
+            world.check();
+        }
+        let namespace = world.open(Access::ReadOnly, &[&KEY]);
+        let mut tree = Tree::new();
+        walk(&namespace, find(&namespace, b"folding"), b"", &mut tree);
+        let mut expected: Vec<Vec<u8>> = (1..count)
+            .step_by(2)
+            .map(|number| format!("/Renamed {number}").into())
+            .collect();
+        expected.extend([b"/Deep".to_vec(), b"/Deep/Inner".to_vec()]);
+        expected.sort();
+        assert_eq!(tree.into_keys().collect::<Vec<_>>(), expected);
+    }
+}
+
+/// Without the key names go by what is shown of them; with it, names whose hash is that of another
+/// make a directory that is not changed.
+#[test]
+fn folded_case_without_key_and_with_damage() {
+    let Some(world) = folding_world("-b 4096") else {
+        return;
+    };
+    let caller = Caller::root();
+    let namespace = world.open(Access::ReadWrite, &[&KEY]);
+    let dir = find(&namespace, b"folding");
+    for name in ["First", "Second"] {
+        let made = namespace.create_file(&caller, dir, name.as_bytes(), 0o644);
+        made.unwrap();
+    }
+    namespace.shut_down().unwrap();
     drop(namespace);
-    let namespace = world.open(Access::ReadOnly, &[&KEY]);
-    let mut tree = Tree::new();
-    walk(&namespace, find(&namespace, b"folding"), b"", &mut tree);
-    let left: Vec<Vec<u8>> = (15..20)
-        .map(|number| format!("/Name {number}").into())
-        .collect();
-    assert_eq!(tree.into_keys().collect::<Vec<_>>(), left);
+    let namespace = world.open(Access::ReadWrite, &[]);
+    let mut names = Vec::new();
+    let listed = namespace.read_directory(find(&namespace, b"folding"), 2, &mut |entry| {
+        names.push(entry.name.to_vec());
+        true
+    });
+    listed.unwrap();
+    names.retain(|name| name != b"." && name != b"..");
+    assert_eq!(names.len(), 2);
+    let dir = find(&namespace, b"folding");
+    namespace.remove_file(&caller, dir, &names[0]).unwrap();
+    let made = namespace.create_file(&caller, dir, b"new", 0o644);
+    assert_eq!(made.map(|_| ()), Err(Error::NoKey));
+    namespace.shut_down().unwrap();
+    drop(namespace);
+    world.check();
+    let block = Command::new("debugfs")
+        .args(["-R", "blocks folding"])
+        .arg(&world.image)
+        .output();
+    let block = String::from_utf8(block.unwrap().stdout).unwrap();
+    let at = block.trim().parse::<u64>().unwrap() * 4096;
+    let image = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&world.image);
+    let image = image.unwrap();
+    let mut bytes = vec![0; 4096];
+    image.read_exact_at(&mut bytes, at).unwrap();
+    // Behind `.` and `..` the entry of a name of 32 bytes, and its hash; the checksum follows it.
+    assert_eq!(bytes[24 + 6], 32);
+    bytes[24 + 8 + 32] ^= 2;
+    image.write_all_at(&bytes, at).unwrap();
+    run(Command::new("debugfs")
+        .args(["-w", "-R", "feature ^metadata_csum"])
+        .arg(&world.image));
+    let namespace = world.open(Access::ReadWrite, &[&KEY]);
+    let dir = find(&namespace, b"folding");
+    let made = namespace.create_file(&caller, dir, b"new", 0o644);
+    assert!(matches!(made, Err(Error::Corrupt(_))), "{made:?}");
+    let told = trial::messages_with("has the hash of another name");
+    assert_eq!(told.len(), 1, "{told:?}");
 }
 
 /// A sealed file (`verity`), laid out as the kernel does it: tree and descriptor are encrypted too.

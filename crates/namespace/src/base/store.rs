@@ -562,10 +562,9 @@ pub trait Store: Send + Sync + 'static {
     fn allocate_inode(&self, parent: Ino, kind: FileKind) -> Result<(Ino, u32)>;
 
     /// Whether names can be added to an encrypted directory ([`FileFlags::ENCRYPTED`]):
-    /// `Error::NoKey` where its key is not there. Names can be removed all the same. `folds_case`:
-    /// it has [`FileFlags::CASEFOLD`].
-    fn check_encrypted(&self, dir: Ino, folds_case: bool) -> Result<()> {
-        let _ = (dir, folds_case);
+    /// `Error::NoKey` where its key is not there. Names can be removed all the same.
+    fn check_encrypted(&self, dir: Ino) -> Result<()> {
+        let _ = dir;
         Err(Error::NoKey)
     }
 

@@ -276,10 +276,8 @@ impl Namespace {
     /// ENOKEY for an encrypted directory without its key: names are removed from it, and nothing
     /// else.
     pub(crate) fn check_key(&self, dir: &Core) -> Result<()> {
-        let flags = dir.flags();
-        let folds_case = flags.contains(FileFlags::CASEFOLD);
-        match flags.contains(FileFlags::ENCRYPTED) {
-            true => self.store.check_encrypted(dir.ino, folds_case),
+        match dir.flags().contains(FileFlags::ENCRYPTED) {
+            true => self.store.check_encrypted(dir.ino),
             false => Ok(()),
         }
     }

@@ -1,13 +1,15 @@
 //! Encrypted directories. With the key their names are encrypted, and then written as others are.
+//! Where they fold case too, the hash of a name is that of its plain form, made with a key, and
+//! follows it in its entry.
 //!
-//! Without it, and where they fold case too, names are removed, and nothing else is done. The names
-//! that go are given as they are shown. All blocks are searched for them: an index leads to a name
-//! by what is stored.
+//! Without the key names are removed, and nothing else is done. The names that go are given as they
+//! are shown. All blocks are searched for them: an index leads to a name by what is stored.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use finefs_ext_disk::dirent::{DirBlock, NAME_MAX, TAIL_SIZE, encode_rec_len};
+use finefs_ext_disk::dirhash::{DirHash, DirHasher};
 use finefs_ext_disk::nokey::{self, RawEntry};
 use finefs_namespace::Result;
 
@@ -15,17 +17,22 @@ use super::{Directory, NameChange};
 use crate::crypt::FileCipher;
 use crate::load::nokey_names::NokeyNames;
 
-/// How the names of a directory are shown.
-enum Shown {
-    WithoutKey(NokeyNames),
-    WithKey(Arc<FileCipher>),
+/// What hashes the names of an indexed directory as they are stored.
+#[derive(Clone)]
+pub(super) enum NameHasher {
+    Plain(DirHasher),
+    Keyed(Arc<FileCipher>),
 }
 
-impl Shown {
-    fn name(&self, entry: &RawEntry<'_>) -> Option<Vec<u8>> {
+impl NameHasher {
+    /// `None` for what does not become a name by decryption.
+    pub(super) fn hash(&self, stored: &[u8]) -> Option<DirHash> {
         match self {
-            Shown::WithoutKey(names) => Some(names.shown(entry)),
-            Shown::WithKey(cipher) => cipher.names()?.decrypt(entry.name),
+            NameHasher::Plain(hasher) => Some(hasher.hash(stored)),
+            NameHasher::Keyed(cipher) => {
+                let names = cipher.names()?;
+                Some(names.hash(&names.decrypt(stored)?))
+            }
         }
     }
 }
@@ -47,27 +54,17 @@ impl Directory<'_, '_> {
     }
 
     /// Removes names.
-    pub(super) fn remove_encrypted(
-        &mut self,
-        cipher: Option<Arc<FileCipher>>,
-        changes: &[NameChange],
-    ) -> Result<()> {
+    pub(super) fn remove_encrypted(&mut self, changes: &[NameChange]) -> Result<()> {
         if changes.iter().any(|(_, target)| target.is_some()) {
             return Err(self
                 .inode
                 .damaged("no key for a name of an encrypted directory"));
         }
         let mut names: HashSet<&[u8]> = changes.iter().map(|(name, _)| &**name).collect();
-        let shown = match cipher {
-            Some(cipher) => Shown::WithKey(cipher),
-            None => {
-                let first = self.state().buffers.read(self.place(0)?)?;
-                let names = NokeyNames::of(self.state(), &self.inode.disk, Some(&first));
-                Shown::WithoutKey(
-                    names.ok_or_else(|| self.inode.damaged("no hash for encrypted names"))?,
-                )
-            }
-        };
+        let first = self.state().buffers.read(self.place(0)?)?;
+        let shown = NokeyNames::of(self.state(), &self.inode.disk, Some(&first));
+        let shown = shown.ok_or_else(|| self.inode.damaged("no hash for encrypted names"))?;
+        drop(first);
         for logical in 0..self.blocks {
             if names.is_empty() {
                 break;
@@ -82,7 +79,7 @@ impl Directory<'_, '_> {
     fn remove_from(
         &mut self,
         logical: u32,
-        shown: &Shown,
+        shown: &NokeyNames,
         names: &mut HashSet<&[u8]>,
     ) -> Result<()> {
         let block = self.place(logical)?;
@@ -115,7 +112,12 @@ impl Directory<'_, '_> {
 
     /// The entries of a block that go, from its end on: what is before each in the block, its place
     /// and its length.
-    fn found_in(&self, bytes: &[u8], shown: &Shown, names: &mut HashSet<&[u8]>) -> Vec<Removed> {
+    fn found_in(
+        &self,
+        bytes: &[u8],
+        shown: &NokeyNames,
+        names: &mut HashSet<&[u8]>,
+    ) -> Vec<Removed> {
         let tail = if self.format.rules.has_tail {
             TAIL_SIZE
         } else {
@@ -127,10 +129,7 @@ impl Directory<'_, '_> {
         let mut kept: Vec<(usize, usize)> = Vec::new();
         let mut found = Vec::new();
         for entry in &entries {
-            let goes = entry.is_name()
-                && shown
-                    .name(entry)
-                    .is_some_and(|name| names.remove(&name[..]));
+            let goes = entry.is_name() && names.remove(&shown.shown(entry)[..]);
             let RawEntry {
                 offset, rec_len, ..
             } = *entry;

@@ -10,14 +10,15 @@
 
 use std::ops::Range;
 
-use finefs_ext_disk::dirent::{DirBlock, entry_size};
-use finefs_ext_disk::dirhash::DirHasher;
+use finefs_ext_disk::dirent::{DirBlock, DirRules};
+use finefs_ext_disk::dirhash::{DirHash, DirHasher, VERSION_SIPHASH};
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::htree::{DxBlock, DxEntry, DxPlace, DxRootInfo, LEVELS_MAX, LEVELS_MAX_LARGE};
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::{Ino as DiskIno, LogicalBlock};
 use finefs_namespace::{FileKind, Ino, NumberMap, Result};
 
+use super::encrypted::NameHasher;
 use super::{Directory, NameChange, NewEntry, Target};
 
 /// Leaves that are filled at a time: fewer than half an index block has room for.
@@ -40,7 +41,7 @@ struct Frame {
 /// The way to a leaf.
 struct Path {
     frames: Vec<Frame>,
-    hasher: DirHasher,
+    hasher: NameHasher,
 }
 
 impl Path {
@@ -69,7 +70,7 @@ impl Path {
 
 /// A change with the hash of its name.
 struct Hashed {
-    hash: u32,
+    hash: DirHash,
     name: Box<[u8]>,
     value: Option<(Ino, FileKind)>,
     target: Option<Target>,
@@ -85,28 +86,28 @@ enum Outcome {
 impl Directory<'_, '_> {
     /// Applies changes in the order of hash, those of one leaf at a time.
     pub(super) fn apply_indexed(&mut self, changes: Vec<NameChange>) -> Result<()> {
-        let hasher = self.hasher()?;
+        let (hasher, rules) = (self.hasher()?, self.format.rules);
         let mut hashed = Vec::with_capacity(changes.len());
         for (name, value) in changes {
             let target = value.map(|(ino, kind)| Target::of(ino, kind)).transpose()?;
             hashed.push(Hashed {
-                hash: hasher.hash(&name).major,
+                hash: self.hash(&hasher, &name)?,
                 name,
                 value,
                 target,
             });
         }
-        hashed.sort_by_key(|change| change.hash);
+        hashed.sort_by_key(|change| change.hash.major);
         let mut rest = &hashed[..];
         while let Some(first) = rest.first() {
-            let way = self.walk(first.hash)?;
+            let way = self.walk(first.hash.major)?;
             let end = way.hashes().end;
             let mut room = LEAVES_MAX * self.leaf_capacity();
             let count = rest
                 .iter()
                 .take_while(|change| {
-                    let fits = room > 0 && u64::from(change.hash) < end;
-                    room = room.saturating_sub(entry_size(change.name.len()));
+                    let fits = room > 0 && u64::from(change.hash.major) < end;
+                    room = room.saturating_sub(rules.entry_size(change.name.len()));
                     fits
                 })
                 .count();
@@ -160,7 +161,7 @@ impl Directory<'_, '_> {
             }
             entries.extend(target.map(|target| NewEntry {
                 name: entry.name,
-                hash: None,
+                hash: entry.hash,
                 target,
             }));
         }
@@ -185,7 +186,9 @@ impl Directory<'_, '_> {
             self.edit_in_place(leaf, &found)?;
             return Ok(Outcome::Done);
         }
-        let size: usize = entries.iter().map(NewEntry::size).sum();
+        let size: usize = (entries.iter())
+            .map(|entry| self.format.rules.entry_size(entry.name.len()))
+            .sum();
         if size <= self.leaf_capacity() {
             self.write_leaf(leaf, &entries)?;
             return Ok(Outcome::Done);
@@ -210,16 +213,16 @@ impl Directory<'_, '_> {
     /// Spreads the entries of an overfull leaf over it and new ones.
     fn spread(&mut self, way: Path, entries: Vec<NewEntry<'_>>, size: usize) -> Result<Outcome> {
         let leaf = way.leaf();
-        let mut hashed: Vec<(u32, NewEntry<'_>)> = entries
-            .into_iter()
-            .map(|entry| {
-                let hash = entry.hash;
-                let hash = hash.unwrap_or_else(|| way.hasher.hash(entry.name).major);
-                (hash, entry)
-            })
-            .collect();
+        let mut hashed: Vec<(u32, NewEntry<'_>)> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let hash = match entry.hash {
+                Some(hash) => hash,
+                None => self.hash(&way.hasher, entry.name)?,
+            };
+            hashed.push((hash.major, entry));
+        }
         hashed.sort_by_key(|(hash, _)| *hash);
-        let parts = cut(&hashed, size, self.leaf_capacity());
+        let parts = cut(&hashed, size, self.leaf_capacity(), self.format.rules);
         if !self.can_grow(&way, parts.len() - 1) {
             return Ok(Outcome::IndexIsFull);
         }
@@ -264,17 +267,33 @@ impl Directory<'_, '_> {
         Ok(way)
     }
 
-    fn hasher(&self) -> Result<DirHasher> {
+    fn hasher(&self) -> Result<NameHasher> {
         let (_, bytes) = self.read_index(0)?;
         let root = DxBlock::new(&bytes[..], DxPlace::Root, self.format.rules.has_tail)
             .map_err(|error| self.inode.damaged(error))?;
         self.hasher_of(root.hash_version())
     }
 
-    fn hasher_of(&self, version: u8) -> Result<DirHasher> {
+    /// What hashes its names, where that takes a key.
+    pub(super) fn hasher_with_key(&self) -> Option<NameHasher> {
+        self.hashing.clone().map(NameHasher::Keyed)
+    }
+
+    pub(super) fn hash(&self, hasher: &NameHasher, stored: &[u8]) -> Result<DirHash> {
+        let hash = hasher.hash(stored);
+        hash.ok_or_else(|| self.inode.damaged("an encrypted name is none"))
+    }
+
+    fn hasher_of(&self, version: u8) -> Result<NameHasher> {
+        if let Some(hasher) = self.hasher_with_key() {
+            return match version {
+                VERSION_SIPHASH => Ok(hasher),
+                _ => Err(self.inode.damaged(format_args!("directory hash {version}"))),
+            };
+        }
         let folds = self.inode.disk.flags().contains(InodeFlags::CASEFOLD);
         DirHasher::new(version, &self.format.superblock)
-            .map(|hasher| hasher.folding(folds))
+            .map(|hasher| NameHasher::Plain(hasher.folding(folds)))
             .map_err(|error| self.inode.damaged(error))
     }
 
@@ -283,7 +302,7 @@ impl Directory<'_, '_> {
         let place = if logical == 0 {
             DxPlace::Root
         } else {
-            DxPlace::Node
+            DxPlace::below_root(self.format.rules)
         };
         let bytes = self.state().buffers.read(self.place(logical)?)?;
         let damaged = |error| {
@@ -358,7 +377,7 @@ impl Directory<'_, '_> {
             let here = onward.as_ref().unwrap_or(way);
             if here
                 .next()
-                .is_none_or(|next| !next.continues() || next.hash & !1 != change.hash)
+                .is_none_or(|next| !next.continues() || next.hash & !1 != change.hash.major)
             {
                 return Ok(false);
             }
@@ -405,7 +424,7 @@ impl Directory<'_, '_> {
         }
         Ok(Path {
             frames,
-            hasher: way.hasher,
+            hasher: way.hasher.clone(),
         })
     }
 
@@ -499,7 +518,8 @@ impl Directory<'_, '_> {
         let mut bytes = vec![0; self.block_size()];
         let has_tail = self.format.rules.has_tail;
         let first = entries.first().map_or(LogicalBlock(0), |entry| entry.block);
-        let mut node = DxBlock::init_node(&mut bytes[..], has_tail, first)
+        let place = DxPlace::below_root(self.format.rules);
+        let mut node = DxBlock::init_node(&mut bytes[..], place, has_tail, first)
             .map_err(|error| self.inode.damaged(error))?;
         node.set_entries(entries)
             .map_err(|error| self.inode.damaged(error))?;
@@ -541,7 +561,7 @@ impl Directory<'_, '_> {
                 };
                 entries.push(NewEntry {
                     name: entry.name,
-                    hash: None,
+                    hash: entry.hash,
                     target,
                 });
             }
@@ -604,17 +624,23 @@ impl Directory<'_, '_> {
 
 /// Cuts entries that are sorted by hash into parts that fit a leaf each, about equal, and about
 /// three quarters full where they are many.
-fn cut(entries: &[(u32, NewEntry<'_>)], size: usize, capacity: usize) -> Vec<Range<usize>> {
+fn cut(
+    entries: &[(u32, NewEntry<'_>)],
+    size: usize,
+    capacity: usize,
+    rules: DirRules,
+) -> Vec<Range<usize>> {
     let count = size.div_ceil(capacity * 3 / 4).max(2);
     let target = size.div_ceil(count);
     let mut parts = Vec::with_capacity(count + 1);
     let (mut start, mut filled) = (0, 0);
     for (i, (_, entry)) in entries.iter().enumerate() {
-        if i > start && (filled >= target || filled + entry.size() > capacity) {
+        let size = rules.entry_size(entry.name.len());
+        if i > start && (filled >= target || filled + size > capacity) {
             parts.push(start..i);
             (start, filled) = (i, 0);
         }
-        filled += entry.size();
+        filled += size;
     }
     parts.push(start..entries.len());
     parts

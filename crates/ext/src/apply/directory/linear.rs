@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use finefs_ext_disk::dirent::{DirBlock, entry_size};
+use finefs_ext_disk::dirent::DirBlock;
 use finefs_namespace::Result;
 
 use super::{Directory, NameChange, Target};
@@ -104,7 +104,7 @@ impl Directory<'_, '_> {
         target: Target,
         gaps: &mut Vec<usize>,
     ) -> Result<bool> {
-        let needed = entry_size(name.len());
+        let needed = self.format.rules.entry_size(name.len());
         let found = gaps.iter().position(|gap| *gap >= needed);
         let logical = match found {
             Some(at) => at as u32,
@@ -119,9 +119,13 @@ impl Directory<'_, '_> {
                 logical
             }
         };
+        let hash = match self.hasher_with_key() {
+            Some(hasher) => Some(self.hash(&hasher, name)?),
+            None => None,
+        };
         let mut block = self.open(logical)?;
         let outcome = block
-            .insert(name, target.ino, target.entry_type)
+            .insert_hashed(name, hash, target.ino, target.entry_type)
             .and_then(|_| block.largest_gap());
         gaps[logical as usize] = outcome.map_err(|error| self.inode.damaged(error))?;
         Ok(true)

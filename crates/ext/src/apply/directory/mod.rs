@@ -20,12 +20,14 @@ mod htree;
 mod inline;
 mod linear;
 
+use std::sync::Arc;
+
 use finefs_buffers::{BufferRead, BufferWrite};
 use finefs_ext_disk::Ino as DiskIno;
 use finefs_ext_disk::dirent::{
     DirBlock, DirRules, EntryType, TAIL_SIZE, encode_rec_len, entry_size,
 };
-use finefs_ext_disk::dirhash::DirHasher;
+use finefs_ext_disk::dirhash::{DirHash, DirHasher, VERSION_SIPHASH};
 use finefs_ext_disk::features::{Compat, Incompat};
 use finefs_ext_disk::htree::{DxBlock, DxPlace};
 use finefs_ext_disk::inode::{InodeFlags, InodeRules};
@@ -36,6 +38,7 @@ use super::inode::{InodeEdit, InodeTable, disk_kind};
 use super::map::{self, Run};
 use super::space::Space;
 use super::xattrs::{self, InlineValue};
+use crate::crypt::FileCipher;
 use crate::state::ExtState;
 
 /// What the superblock says about directories.
@@ -64,9 +67,11 @@ impl DirFormat {
     }
 
     /// The same for directories whose names are encrypted.
-    pub(crate) fn encrypted(self) -> DirFormat {
+    pub(crate) fn encrypted(self, folds_case: bool) -> DirFormat {
+        let keyed = |version| if folds_case { VERSION_SIPHASH } else { version };
         DirFormat {
-            rules: self.rules.encrypted(true),
+            rules: self.rules.encrypted(folds_case),
+            new_index: self.new_index.map(keyed),
             has_inline_data: false,
             ..self
         }
@@ -110,15 +115,9 @@ impl Target {
 #[derive(Clone, Copy)]
 struct NewEntry<'b> {
     name: &'b [u8],
-    /// Its hash in the index, where that is known.
-    hash: Option<u32>,
+    /// Its hash in the index, where that is known; it always is where it follows the name.
+    hash: Option<DirHash>,
     target: Target,
-}
-
-impl NewEntry<'_> {
-    fn size(&self) -> usize {
-        entry_size(self.name.len())
-    }
 }
 
 /// A directory while a batch changes it.
@@ -130,6 +129,8 @@ struct Directory<'s, 'a> {
     /// Size in blocks.
     blocks: u32,
     open: Option<(u32, BufferWrite<'a>)>,
+    /// What hashes the names, where it takes a key: in an encrypted one that folds case.
+    hashing: Option<Arc<FileCipher>>,
 }
 
 /// Makes a new directory: in its inode, or with its first block.
@@ -178,6 +179,7 @@ pub(crate) fn change(
         runs,
         blocks,
         open: None,
+        hashing: None,
     };
     if let Some(parent) = change.parent
         && !is_created
@@ -229,6 +231,7 @@ impl<'s, 'a> Directory<'s, 'a> {
             runs: Vec::new(),
             blocks: 0,
             open: None,
+            hashing: None,
         }
     }
 
@@ -372,7 +375,7 @@ impl<'a> Directory<'_, 'a> {
             .map_err(|error| self.inode.damaged(error))?;
         let mut at = 0;
         for (i, entry) in entries.iter().enumerate() {
-            let size = entry.size();
+            let size = self.format.rules.entry_size(entry.name.len());
             let length = if i + 1 == entries.len() {
                 capacity.saturating_sub(at)
             } else {
@@ -396,6 +399,11 @@ impl<'a> Directory<'_, 'a> {
                 0
             };
             bytes[8..8 + entry.name.len()].copy_from_slice(entry.name);
+            if let Some(hash) = entry.hash.filter(|_| self.format.rules.has_hashes) {
+                let hash_at = entry_size(entry.name.len());
+                bytes[hash_at..hash_at + 4].copy_from_slice(&hash.major.to_le_bytes());
+                bytes[hash_at + 4..size].copy_from_slice(&hash.minor.to_le_bytes());
+            }
             at += length;
         }
         if let Some(seed) = self.inode.seed {
@@ -468,10 +476,12 @@ impl<'a> Directory<'_, 'a> {
         if flags.contains(InodeFlags::ENCRYPT) {
             let cipher = super::encrypted::cipher(self.state(), self.inode)?;
             match cipher {
-                Some(cipher) if !flags.contains(InodeFlags::CASEFOLD) => {
+                Some(cipher) => {
                     changes = self.encrypted(&cipher, changes)?;
+                    let hashes = flags.contains(InodeFlags::CASEFOLD);
+                    self.hashing = hashes.then_some(cipher);
                 }
-                cipher => return self.remove_encrypted(cipher, &changes),
+                None => return self.remove_encrypted(&changes),
             }
         }
         if self.is_indexed() && !self.format.has_index() {
