@@ -189,7 +189,8 @@ proptest! {
         all in bytes(&[0, 35, 36, 1024, 4096, 65_536], &[
             (0, &[2, 0, 0, 0, 12, 0, 1, 2, b'.']), (12, &[2, 0, 0, 0, 244, 3, 2, 2, b'.', b'.']), (1016, &[12, 0, 0, 0xDE]),
         ]),
-        has_filetype: bool, has_tail: bool, has_any_names: bool, has_hashes: bool, offset in 0u32..80,
+        has_filetype: bool, has_tail: bool, has_any_names: bool,
+        has_hashes: bool, offset in 0u32..80,
     ) {
         let rules = DirRules { has_filetype, has_tail, has_any_names, has_hashes };
         if let Ok(mut block) = DirBlock::new(all, rules) {

@@ -440,6 +440,27 @@ mod tests {
         assert_eq!(cipher.decrypt(&[1; 15]), None);
     }
 
+    /// An entry that Linux 6.1 made in a directory that folds case.
+    #[test]
+    fn names_and_their_hashes_are_the_kernels() {
+        let key = MasterKey::new(&[0x5a; 64]).expect("a key");
+        let policy = Policy::new(key.identifier(), 32).expect("a padding");
+        let nonce = bytes::<16>("3b5c2bbea4207dded15c8a5667c0286d");
+        let cipher = NameCipher::new(&key, &identity(&policy, &nonce)).expect("known");
+        let stored = "6089859d395c18bcdf552a0e6b3783537f84a071ab798c3f181b3f5b7b77ec92";
+        let stored = bytes::<32>(stored);
+        assert_eq!(cipher.encrypt(b"Inner", 255).as_deref(), Some(&stored[..]));
+        let hash = DirHash {
+            major: 0x9764_091a,
+            minor: 0xa2f8_88eb,
+        };
+        for name in [b"Inner", b"INNER", b"inner"] {
+            assert_eq!(cipher.hash(name), hash);
+        }
+        // What is not UTF-8 is hashed as it is.
+        assert_ne!(cipher.hash(b"A\xff"), cipher.hash(b"a\xff"));
+    }
+
     #[test]
     fn what_is_not_known_is_told() {
         let policy = Policy::new([0; 16], 4).expect("a padding");
