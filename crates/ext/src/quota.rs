@@ -16,13 +16,21 @@
 //! # Locking
 //! `ext.quota` (74): the book of a ledger. One at a time, never over I/O.
 //!
+//! # Room for new accounts
+//! An id that has no entry in the quota file yet needs up to [`ROOM_BLOCKS`] for one when its
+//! batch is applied, where nothing may fail for lack of space. So who is first charged for an id
+//! reserves them ([`Quotas::make_room`]). The commit takes them over with the entry, or gives them
+//! back with the generation after that of the charge, where nothing came of it.
+//!
 //! # References
 //! `fs/quota/dquot.c`, for limits and grace times.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use finefs_ext_disk::quota::SPACE_UNIT;
+use finefs_buffers::alloc::{Allocator, BitmapSource};
+use finefs_ext_disk::quota::{DEPTH, SPACE_UNIT};
 pub use finefs_ext_disk::quota::{QuotaEntry, QuotaInfo, QuotaKind};
 use finefs_locks::LockClass;
 use finefs_namespace::{Charge, Error, NumberMap, QuotaChange, QuotaLimits, QuotaOwners, Result};
@@ -32,9 +40,27 @@ use crate::sync::Mutex;
 /// The book of a ledger.
 pub static QUOTA: LockClass = LockClass::new("ext.quota", 74);
 
+/// What the entry of a new id takes at most: a block of entries, its branch of the tree, and the
+/// map of the file.
+pub(crate) const ROOM_BLOCKS: u64 = 2 + DEPTH as u64;
+/// So many ids of a kind are known to have an entry without a look into the book.
+const SETTLED_IDS: usize = 64;
+/// No id.
+const NOBODY: u32 = u32::MAX;
+
 /// See the module's head.
 pub(crate) struct Quotas {
     ledgers: Vec<Ledger>,
+    pub size: Arc<QuotaSize>,
+}
+
+/// How large the quota files are, together.
+#[derive(Default)]
+pub(crate) struct QuotaSize {
+    /// Their blocks.
+    pub blocks: AtomicU64,
+    /// Blocks that are reserved for new entries.
+    pub room: AtomicU64,
 }
 
 /// What one kind of ids has.
@@ -46,6 +72,8 @@ pub(crate) struct Ledger {
     is_enforced: bool,
     /// And there are some.
     is_limited: AtomicBool,
+    /// Ids that have an entry in the file, each at its remainder.
+    settled: [AtomicU32; SETTLED_IDS],
     pub book: Mutex<Book>,
 }
 
@@ -56,6 +84,9 @@ pub(crate) struct Book {
     pub accounts: NumberMap<u32, Account>,
     /// What ids have asked for that no batch has brought yet: by generation, in ascending order.
     asked: NumberMap<u32, Vec<(u64, Amount)>>,
+    /// The ids without an entry for which room is reserved, and the generation that they were last
+    /// charged in.
+    room: NumberMap<u32, u64>,
     /// Whose limits were set, and whether grace times were, since the last commit.
     set: (BTreeSet<u32>, bool),
 }
@@ -107,6 +138,8 @@ impl Quotas {
     /// Those with these books: a kind, the inode of its quota file, and what that says. `limits`
     /// are the kinds whose limits count.
     pub fn new(books: Vec<(QuotaKind, u32, Book)>, limits: &[QuotaKind]) -> Quotas {
+        let blocks = books.iter().map(|(_, _, book)| u64::from(book.info.blocks));
+        let blocks = blocks.sum();
         let ledgers = books.into_iter().map(|(kind, ino, book)| {
             let is_enforced = limits.contains(&kind);
             let mut entries = book.accounts.values().map(|held| held.entry);
@@ -116,12 +149,54 @@ impl Quotas {
                 ino,
                 is_enforced,
                 is_limited: AtomicBool::new(is_limited),
+                settled: std::array::from_fn(|_| AtomicU32::new(NOBODY)),
                 book: Mutex::new(&QUOTA, book),
             }
         });
         Quotas {
             ledgers: ledgers.collect(),
+            size: Arc::new(QuotaSize {
+                blocks: AtomicU64::new(blocks),
+                room: AtomicU64::new(0),
+            }),
         }
+    }
+
+    /// Reserves what the entries of a charge's ids take, where they have none; `Error::NoSpace`
+    /// where there is none.
+    pub fn make_room(
+        &self,
+        (allocator, bitmaps): (&Allocator, &dyn BitmapSource),
+        charge: &Charge,
+        generation: &dyn Fn() -> u64,
+    ) -> Result<()> {
+        for ledger in &self.ledgers {
+            let Some(id) = ledger.kind.id_of(charge) else {
+                continue;
+            };
+            if ledger.is_settled(id) || ledger.note_charge(id, generation) {
+                continue;
+            }
+            if !allocator.reserve(bitmaps, ROOM_BLOCKS) {
+                return Err(Error::NoSpace);
+            }
+            let generation = generation();
+            let before = ledger.book.lock().room.insert(id, generation);
+            match before {
+                Some(_) => allocator.unreserve(ROOM_BLOCKS),
+                None => _ = self.size.room.fetch_add(ROOM_BLOCKS, Ordering::AcqRel),
+            }
+        }
+        Ok(())
+    }
+
+    /// An id gets its entry: whether room was reserved for it, which is the caller's now.
+    pub fn take_room(&self, ledger: &Ledger, id: u32) -> bool {
+        let had = ledger.book.lock().room.remove(&id).is_some();
+        if had {
+            self.size.room.fetch_sub(ROOM_BLOCKS, Ordering::AcqRel);
+        }
+        had
     }
 
     /// The ledgers, one for each kind.
@@ -160,14 +235,27 @@ impl Quotas {
         limited.filter_map(|ledger| Some((ledger, ledger.kind.id_of(charge)?)))
     }
 
-    /// The batch of a generation is in the entries.
-    pub fn settled(&self, generation: u64) {
+    /// The batch of a generation is in the entries. Gives the blocks that were reserved for those
+    /// of whom nothing came.
+    pub fn settled(&self, generation: u64) -> u64 {
+        let mut unused = 0;
+        if self.size.room.load(Ordering::Acquire) > 0 {
+            for ledger in &self.ledgers {
+                let mut book = ledger.book.lock();
+                let before = book.room.len();
+                // What was charged for may be logged one generation later.
+                book.room.retain(|_, charged| *charged >= generation);
+                unused += (before - book.room.len()) as u64 * ROOM_BLOCKS;
+            }
+            self.size.room.fetch_sub(unused, Ordering::AcqRel);
+        }
         for ledger in self.ledgers.iter().filter(|ledger| ledger.is_limited()) {
             ledger.book.lock().asked.retain(|_, asked| {
                 asked.retain(|(of, _)| *of > generation);
                 !asked.is_empty()
             });
         }
+        unused
     }
 
     /// Sets limits or grace times, which the next commit puts into the quota file.
@@ -200,6 +288,31 @@ impl Quotas {
 }
 
 impl Ledger {
+    /// Whether an id is known to have an entry in the file; most calls take no lock.
+    fn is_settled(&self, id: u32) -> bool {
+        let known = &self.settled[id as usize % SETTLED_IDS];
+        if known.load(Ordering::Relaxed) == id {
+            return true;
+        }
+        let book = self.book.lock();
+        let has_entry = (book.accounts.get(&id)).is_some_and(|account| account.place.0 != 0);
+        if has_entry {
+            known.store(id, Ordering::Relaxed);
+        }
+        has_entry
+    }
+
+    /// Whether there is room for an id, which is charged once more.
+    fn note_charge(&self, id: u32, generation: &dyn Fn() -> u64) -> bool {
+        let generation = generation();
+        let mut book = self.book.lock();
+        let charged = book.room.get_mut(&id);
+        charged.is_some_and(|charged| {
+            *charged = generation.max(*charged);
+            true
+        })
+    }
+
     fn is_limited(&self) -> bool {
         self.is_limited.load(Ordering::Acquire)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_buffers::CACHED_BYTES_MAX;
+use finefs_buffers::alloc::BitmapSource;
 use finefs_ext_disk::casefold;
 use finefs_ext_disk::features::{Incompat, RoCompat};
 use finefs_ext_disk::indirect;
@@ -434,7 +435,12 @@ impl Store for ExtStore {
 
     fn charge(&self, charge: &Charge, generation: &dyn Fn() -> u64) -> Result<()> {
         match self.state.quotas.get() {
-            Some(quotas) => quotas.charge(charge, generation, self.state.now_seconds()),
+            Some(quotas) => {
+                quotas.charge(charge, generation, self.state.now_seconds())?;
+                let space = (&self.state.allocator, &self.state as &dyn BitmapSource);
+                let roomy = quotas.make_room(space, charge, generation);
+                roomy.inspect_err(|_| quotas.uncharge(charge))
+            }
             None => Ok(()),
         }
     }

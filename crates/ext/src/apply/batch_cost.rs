@@ -5,13 +5,18 @@
 //!   it grows by;
 //! - blocks of the trees of mappings that do not fit their inodes, of extended attributes and
 //!   symbolic links;
-//! - bitmaps and counts: all that there are, or one for each change.
+//! - bitmaps and counts: all that there are, or one for each change;
+//! - quota files: one for each change and kind, and what they grow by.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use finefs_ext_disk::inode::BLOCK_AREA_SIZE;
 use finefs_ext_disk::{dirent, extent, indirect};
 use finefs_namespace::{BatchCost, Ino, InodeCost, InodeFootprint, LinkState, NameChanges};
 
 use super::FAST_SYMLINK_MAX;
+use crate::quota::QuotaSize;
 use crate::state::ExtState;
 
 /// Changed blocks of a batch, about, in bytes: who syncs waits for a batch to be written, so that
@@ -44,6 +49,8 @@ pub(crate) struct ImageCost {
     has_extents: bool,
     /// Names and targets may be encrypted, and then longer than they are.
     has_keys: bool,
+    /// Kinds of quotas, and how large their files are.
+    quotas: Option<(u64, Arc<QuotaSize>)>,
 }
 
 impl ImageCost {
@@ -60,6 +67,8 @@ impl ImageCost {
             space_blocks: 2 * groups + (groups * 64).div_ceil(block_bytes) + 1,
             has_extents,
             has_keys: state.keyring.is_some(),
+            quotas: (state.quotas.get())
+                .map(|quotas| (quotas.ledgers().len() as u64, quotas.size.clone())),
         }
     }
 
@@ -125,7 +134,16 @@ impl BatchCost for ImageCost {
     }
 
     fn of_space(&self, changes: u64) -> u64 {
-        self.space_blocks.min(changes)
+        let entries = self.quotas.as_ref().map_or(0, |(kinds, size)| {
+            let blocks = size.blocks.load(Ordering::Relaxed);
+            (kinds * changes).min(blocks)
+        });
+        self.space_blocks.min(changes) + entries
+    }
+
+    fn of_charges(&self) -> u64 {
+        let size = self.quotas.as_ref().map(|(_, size)| size);
+        size.map_or(0, |size| size.room.load(Ordering::Relaxed))
     }
 
     fn of_names(&self, names: &NameChanges) -> u64 {
@@ -170,6 +188,7 @@ mod tests {
         space_blocks: 10,
         has_extents: true,
         has_keys: false,
+        quotas: None,
     };
 
     /// A change of a new file that says nothing but that it is there.

@@ -178,7 +178,7 @@ pub(crate) fn set_quota_usage(state: &ExtState, usage: &[QuotaUsage]) -> Result<
 /// What was asked for on quotas in a generation is in the quota files.
 fn settle_quotas(state: &ExtState, generation: u64) {
     if let Some(quotas) = state.quotas.get() {
-        quotas.settled(generation);
+        state.allocator.unreserve(quotas.settled(generation));
     }
 }
 

@@ -4,6 +4,7 @@
 //! count over all inodes gives, after every commit.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use finefs_ext_disk::Ino as DiskIno;
 use finefs_ext_disk::inode::{Inode, InodeRules};
@@ -18,7 +19,7 @@ use super::map::{self, Run};
 use super::space::Space;
 use crate::load;
 use crate::load::quota::locate;
-use crate::quota::{Account, Amount, Book, Ledger, QuotaUsage};
+use crate::quota::{Account, Amount, Book, Ledger, QuotaUsage, Quotas, ROOM_BLOCKS};
 use crate::state::ExtState;
 
 /// What an inode has, and whose it is.
@@ -103,7 +104,7 @@ impl Changes {
         let mut outcome = Ok(());
         for ledger in quotas.ledgers() {
             let changes = &self.by_id[index(ledger.kind)];
-            let settled = settle(ledger, changes, space, table, now);
+            let settled = settle((quotas, ledger), changes, space, table, now);
             outcome = outcome.and(settled);
         }
         outcome
@@ -120,7 +121,7 @@ fn index(kind: QuotaKind) -> usize {
 }
 
 fn settle(
-    ledger: &Ledger,
+    (quotas, ledger): (&Quotas, &Ledger),
     changes: &BTreeMap<u32, Amount>,
     space: &mut Space<'_>,
     table: &mut InodeTable<'_>,
@@ -151,6 +152,9 @@ fn settle(
     }
     for (id, mut account) in changed {
         if account.place.0 == 0 {
+            if quotas.take_room(ledger, id) {
+                (0..ROOM_BLOCKS).for_each(|_| file.space.groups().give_reserved());
+            }
             account.place = file.insert(id)?;
             if let Some(held) = ledger.book.lock().accounts.get_mut(&id) {
                 held.place = account.place;
@@ -161,7 +165,10 @@ fn settle(
             account.entry.write(&mut bytes[offset..offset + ENTRY_SIZE]);
         })?;
     }
+    let before = u64::from(info.blocks);
     let info = file.close(table)?;
+    let grown = u64::from(info.blocks) - before;
+    quotas.size.blocks.fetch_add(grown, Ordering::AcqRel);
     ledger.book.lock().info = info;
     Ok(())
 }

@@ -26,6 +26,7 @@ mod keyed;
 mod marks;
 mod mixed_maps;
 mod orphan_faults;
+mod quota_room;
 mod read;
 mod refusals;
 mod times;

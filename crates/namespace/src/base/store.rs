@@ -374,6 +374,11 @@ pub trait BatchCost: Send + Sync {
 
     /// Blocks that the changed names of a directory change.
     fn of_names(&self, names: &NameChanges) -> u64;
+
+    /// Blocks that were reserved by [`Store::charge`] and no batch has taken yet.
+    fn of_charges(&self) -> u64 {
+        0
+    }
 }
 
 /// What counts of an inode's change for [`BatchCost::of_inode`].

@@ -370,7 +370,7 @@ impl Volume {
             + sum(|shard| shard.unfolded.load(Ordering::Relaxed));
         let most = cost.blocks_max();
         let spared = if part > 1 { most / part } else { 0 };
-        blocks as u64 > most - spared
+        blocks as u64 + cost.of_charges() > most - spared
     }
 
     /// Cuts the running generation off and wakes the commit thread, unless somebody else did.
