@@ -330,8 +330,8 @@ fn range_lock_in_nobodys_way() {
             while !waiting().iter().any(|queue| queue.class == CLASS.name()) {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // The waiter need not be in the queue yet; what cannot wait goes there at once, and closes
-            // the cell of the segment on its way.
+            // The waiter need not be in the queue yet; what cannot wait goes there at once, and
+            // closes the cell of the segment on its way.
             assert!(lock.try_write(BLOCK..2 * BLOCK).is_some());
             for block in 1..5 {
                 drop(lock.write(block * BLOCK..(block + 1) * BLOCK));

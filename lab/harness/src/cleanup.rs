@@ -99,8 +99,8 @@ pub fn remove_acl(file: &Path) {
     let _ = Command::new("setfacl").arg("-b").arg(file).status();
 }
 
-/// Asks the process groups that these lead to end, all at once, and kills what is left of them after
-/// a while: a proof that runs proofs must not keep them from cleaning up themselves.
+/// Asks the process groups that these lead to end, all at once, and kills what is left of them
+/// after a while: a proof that runs proofs must not keep them from cleaning up themselves.
 fn end_groups(pids: &[u32]) {
     let leaders = pids.iter().filter_map(|pid| Pid::from_raw(*pid as i32));
     let asked: Vec<Pid> = leaders

@@ -78,8 +78,8 @@ pub(crate) struct Tar {
 /// Letters that may begin without a dash, as in `tar czf ARCHIVE IMAGE`.
 const LETTERS: &str = "cxtfzJavpS";
 
-/// The words of a command, `tar` the one at `at`, with a dash before letters that have none, and the
-/// letter that takes a value behind the others.
+/// The words of a command, `tar` the one at `at`, with a dash before letters that have none, and
+/// the letter that takes a value behind the others.
 pub(crate) fn with_dash(mut words: Vec<OsString>, at: usize) -> Vec<OsString> {
     let is_tar = words.get(at).is_some_and(|word| word == "tar");
     let Some(letters) = words

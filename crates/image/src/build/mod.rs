@@ -21,7 +21,8 @@
 //!    archive is unpacked once, into a file without a name beside the image.
 //! 2. From the list follow size, UUID and time of the image.
 //! 3. The image is made beside its place ([`crate::mkfs`]), filled by one thread (while others read
-//!    ahead and look for zeros), closed, and renamed. A block device or partition is filled in place.
+//!    ahead and look for zeros), closed, and renamed. A block device or partition is filled in
+//!    place.
 //!
 //! # Invariants
 //! 1. Nothing is seen at the image's place before it is whole. A device that was filled in part has
