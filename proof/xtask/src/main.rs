@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::{
-    acl, bad_input, boot, ceph, crash, differential, fsx, fuzz, images, kill, lock_teeth, memory,
-    mkfs, nfs, package, pjdfstest, python, reiserfs, tsan, unprivileged,
+    acl, bad_input, boot, build, ceph, crash, differential, fsx, fuzz, images, kill, lock_teeth,
+    memory, mkfs, nfs, package, pjdfstest, python, reiserfs, tsan, unprivileged,
 };
 use xtask::{check, demo, matrix, public_api, setup, soak, style, suite, teeth};
 
@@ -191,6 +191,8 @@ enum What {
     Nfs(nfs::Options),
     /// reiserfs images that a guest's kernel fills, as finefs and as that kernel shows them
     Reiserfs(reiserfs::Options),
+    /// Images that finefs builds, as tar, mke2fs and the kernel see them
+    Build(build::Options),
     /// A guest boots what finefs builds
     Boot,
     /// An image on a cluster of Ceph, through qemu-nbd
@@ -347,6 +349,7 @@ fn prove(options: Prove) -> Result<()> {
         What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::Nfs(own) => nfs::run(&finefs()?, &parent, own, options.seed, &mut report)?,
         What::Reiserfs(own) => reiserfs::run(&finefs()?, &parent, own, &mut report)?,
+        What::Build(own) => build::run(&finefs()?, &parent, own, &mut report)?,
         What::Boot => boot::run(&finefs()?, &parent, &mut report)?,
         What::Ceph => ceph::run(&server()?, &parent, options.seed, &mut report)?,
         What::List => {}

@@ -91,6 +91,7 @@ impl Options {
             ("bad-input", Vec::new()),
             ("unprivileged", Vec::new()),
             ("mkfs", by_size(&["--random", "60"], &["--random", "2000"])),
+            ("build", by_size(&["--archive-mib", "1024"], &[])),
             ("images", Vec::new()),
             ("acl", Vec::new()),
             ("pjdfstest", vec!["--write".into(), table.into()]),
@@ -513,6 +514,7 @@ mod tests {
         };
         let by_size = [
             "mkfs",
+            "build",
             "differential",
             "crash",
             "kill",
