@@ -641,9 +641,11 @@ fn folded_case_without_key_and_with_damage() {
     let image = image.unwrap();
     let mut bytes = vec![0; 4096];
     image.read_exact_at(&mut bytes, at).unwrap();
-    // Behind `.` and `..` the entry of a name of 32 bytes, and its hash; the checksum follows it.
-    assert_eq!(bytes[24 + 6], 32);
-    bytes[24 + 8 + 32] ^= 2;
+    // Behind `..`, which may have the space of the name that went, the entry of a name of 32 bytes,
+    // and its hash.
+    let entry = 12 + usize::from(u16::from_le_bytes([bytes[16], bytes[17]]));
+    assert_eq!(bytes[entry + 6], 32);
+    bytes[entry + 8 + 32] ^= 2;
     image.write_all_at(&bytes, at).unwrap();
     run(Command::new("debugfs")
         .args(["-w", "-R", "feature ^metadata_csum"])
