@@ -241,7 +241,9 @@ pub fn htree(data: &[u8]) {
         let empty = vec![0; bytes.len()];
         let good = match place {
             DxPlace::Root => DxBlock::init_root(empty, has_tail, ROOT, LogicalBlock(1)),
-            DxPlace::Node => DxBlock::init_node(empty, has_tail, LogicalBlock(1)),
+            DxPlace::Node | DxPlace::HashedNode => {
+                DxBlock::init_node(empty, place, has_tail, LogicalBlock(1))
+            }
         };
         bytes = over(good.expect("a whole block").as_bytes().to_vec(), &bytes);
     }
