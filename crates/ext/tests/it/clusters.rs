@@ -10,8 +10,6 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use crate::image::{debugfs, make, run};
 use crate::kernel_mount::KernelMount;
@@ -210,14 +208,7 @@ fn assert_clean(image: &Path) {
 }
 
 fn open(image: &Path) -> Namespace {
-    // A loop device lets go of its file a moment after the unmount.
-    let started = Instant::now();
-    let device = loop {
-        match FileDevice::open(image, Access::ReadWrite) {
-            Err(_) if started.elapsed().as_secs() < 20 => sleep(Duration::from_millis(10)),
-            outcome => break outcome.unwrap(),
-        }
-    };
+    let device = FileDevice::open(image, Access::ReadWrite).unwrap();
     let store = ExtStore::open(Arc::new(device), &ExtOptions::default()).unwrap();
     assert!(!store.geometry().is_read_only, "{:?}", store.notes());
     Namespace::without_thread(Arc::new(store), Options::default()).unwrap()

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::sleep;
-use std::time::Duration;
+
+use crate::image::unmount;
 
 /// A mount by the kernel; ends when it is dropped.
 pub struct KernelMount(PathBuf);
@@ -35,17 +35,6 @@ impl KernelMount {
 
 impl Drop for KernelMount {
     fn drop(&mut self) {
-        // A child that another test is about to run may have a file of the mount open until then.
-        for _ in 0..100 {
-            let output = Command::new("umount").arg(&self.0).output();
-            let output = output.expect("umount runs");
-            if output.status.success() {
-                return;
-            }
-            let message = String::from_utf8_lossy(&output.stderr);
-            assert!(message.contains("busy"), "{message}");
-            sleep(Duration::from_millis(50));
-        }
-        panic!("{} stays busy", self.0.display());
+        unmount(&self.0);
     }
 }
