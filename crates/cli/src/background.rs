@@ -38,6 +38,9 @@ use crate::{CliResult, Failure, logger, say};
 /// How long the kernel may take to see that a server is gone.
 const ABORT_PATIENCE: Duration = Duration::from_secs(5);
 
+/// What the server writes when the mount is usable; no reason begins with it.
+const READY: u8 = 0;
+
 /// What the server tells the launcher through.
 pub(crate) struct Readiness {
     pipe: File,
@@ -121,7 +124,12 @@ impl Readiness {
     /// The mount is usable: lets the launcher end.
     pub(crate) fn report(mut self) {
         // A launcher that is gone (killed) needs no report.
-        let _ = self.pipe.write_all(b"R");
+        let _ = self.pipe.write_all(&[READY]);
+    }
+
+    /// The mount will not be: the launcher says why, as this process has left the terminal.
+    pub(crate) fn refuse(mut self, reason: &Failure) {
+        let _ = self.pipe.write_all(reason.0.as_bytes());
     }
 }
 
@@ -139,11 +147,18 @@ fn leave_terminal() -> io::Result<()> {
 
 /// The launcher's wait.
 fn launch(watcher: Pid, read_end: OwnedFd) -> ExitCode {
-    let mut byte = [0];
-    if let Ok(1) = File::from(read_end).read(&mut byte) {
-        return ExitCode::SUCCESS;
+    let (mut pipe, mut first, mut reason) = (File::from(read_end), [0], Vec::new());
+    match pipe.read(&mut first) {
+        Ok(1) if first == [READY] => return ExitCode::SUCCESS,
+        Ok(1) => _ = pipe.read_to_end(&mut reason),
+        _ => {}
     }
-    // Not ready, and it never will be. It has printed why, unless it was killed.
+    // Not ready, and it never will be. It has printed why before it left the terminal, or tells
+    // it, unless it was killed.
+    if !reason.is_empty() {
+        let reason = [&first, &reason[..]].concat();
+        say(String::from_utf8_lossy(&reason));
+    }
     match wait(watcher, WaitOptions::empty()).and_then(exit_status) {
         Some(status) => ExitCode::from(status),
         None => {

@@ -154,6 +154,9 @@ fn look(sandbox: Sandbox, needs: &Needs) -> CliResult<Option<Pending>> {
     if sandbox == Sandbox::On && !missing.is_empty() {
         return Err(cannot(format_args!("this kernel has no {missing}")));
     }
+    if !missing.is_empty() {
+        log::info!("the server is confined in part: this kernel has no {missing}");
+    }
     Ok(Some(Pending {
         confinement,
         is_required,

@@ -96,13 +96,16 @@ impl Ends {
             attendant.begin(socket).map_err(Failure::new)?;
             attendant.connect_from_now_on();
         }
-        if let Some(confinement) = self.confinement.take() {
-            confinement.apply()?;
+        let confined = match self.confinement.take() {
+            Some(confinement) => confinement.apply(),
+            None => Ok(()),
+        };
+        match (self.readiness.take(), &confined) {
+            (Some(readiness), Ok(())) => readiness.report(),
+            (Some(readiness), Err(reason)) => readiness.refuse(reason),
+            (None, _) => {}
         }
-        if let Some(readiness) = self.readiness.take() {
-            readiness.report();
-        }
-        Ok(())
+        confined
     }
 
     fn unmount(&self, unmounter: &Unmounter, is_lazy: bool) -> Result<(), DetachError> {

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, kill_process};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 use crate::support::*;
 use finefs_sim::LoopDevice;
@@ -271,6 +272,57 @@ fn it_goes_on_as_the_images_owner() {
     memory.args(["mount", "--memory", "-o", "setuid=owner"]);
     let line = fail(memory.arg(place.mount_point()));
     assert!(line.contains("setuid=owner"), "{line}");
+}
+
+/// What comes of `work` where the kernel answers ENOSYS to a system call.
+fn without<T: Send>(call: i64, work: impl FnOnce() -> T + Send) -> T {
+    let filter = SeccompFilter::new(
+        [(call, Vec::new())].into(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(38),
+        std::env::consts::ARCH.try_into().unwrap(),
+    );
+    let filter: BpfProgram = filter.unwrap().try_into().unwrap();
+    let work = || {
+        // It is this thread's, and that of what it starts.
+        seccompiler::apply_filter(&filter).unwrap();
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+}
+
+/// `sandbox=on` says what is missing, also where that shows only in the background; `auto` goes on.
+#[test]
+fn what_the_kernel_lacks_is_told() {
+    if !can_mount() || cfg!(not(target_arch = "x86_64")) {
+        return;
+    }
+    const SECCOMP: i64 = 317;
+    const LANDLOCK_CREATE_RULESET: i64 = 444;
+    for (call, named) in [
+        (LANDLOCK_CREATE_RULESET, "no Landlock"),
+        (SECCOMP, "seccomp"),
+    ] {
+        let place = Place::new();
+        let mount = |sandbox: &str| {
+            let mut command = finefs();
+            command.args(["mount", "-v", "--memory", "-o", sandbox]);
+            command.arg(place.mount_point());
+            command
+        };
+        let told = without(call, || fail(&mut mount("sandbox=on")));
+        assert!(
+            told.contains("cannot be confined") && told.contains(named),
+            "{told}"
+        );
+        assert!(!place.is_mounted());
+        without(call, || succeed(&mut mount("sandbox=auto")));
+        assert!(place.is_mounted());
+        let process = server(&place);
+        kill_process(process, Signal::TERM).unwrap();
+        wait_until("unmounted", || !place.is_mounted());
+        wait_until("ended", || !is_running(process));
+    }
 }
 
 #[test]
