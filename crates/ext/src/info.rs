@@ -3,6 +3,7 @@
 //! [`ImageInfo`] prints as text like `dumpe2fs -h` does, and is serialised for scripts (field names
 //! are part of the command line's interface).
 
+mod policy;
 mod text;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use finefs_ext_disk::group::{GroupChecksum, GroupDesc, GroupFlags};
 use finefs_ext_disk::inode::InodeRules;
 use finefs_ext_disk::superblock::{ErrorPolicy, State, SuperFlags, Superblock, until_nul};
 use finefs_namespace::Ino;
+pub use policy::PolicyInfo;
 use serde::Serialize;
 
 use crate::ExtOptions;

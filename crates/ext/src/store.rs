@@ -82,6 +82,11 @@ impl ExtStore {
         })
     }
 
+    /// What it knows.
+    pub(crate) fn state(&self) -> &ExtState {
+        &self.state
+    }
+
     /// What the user should know about this mount, one line each.
     pub fn notes(&self) -> Vec<String> {
         self.notes.clone()

@@ -70,6 +70,16 @@ pub(crate) fn known_by<B: AsRef<[u8]>>(
     Ok(file)
 }
 
+/// The context of a file; `None` of one that is not encrypted.
+pub(crate) fn context_of<B: AsRef<[u8]>>(
+    state: &ExtState,
+    ino: Ino,
+    inode: &Inode<B>,
+) -> Result<Option<Context>> {
+    let is_encrypted = inode.flags().contains(InodeFlags::ENCRYPT);
+    is_encrypted.then(|| context(state, ino, inode)).transpose()
+}
+
 /// Reads the context of an encrypted file.
 fn context<B: AsRef<[u8]>>(state: &ExtState, ino: Ino, inode: &Inode<B>) -> Result<Context> {
     let place = || format!("inode {ino}: encryption context");
