@@ -59,6 +59,30 @@ fn with_the_key_all_is_there() {
     assert_clean(&image);
 }
 
+/// The policy of a directory is shown without its key; of what lies below, too, by its name.
+#[test]
+fn policies_are_shown() {
+    let place = Place::new();
+    prepare(&place);
+    let told = place.ok(&["info", "image", "--policy", "/d"]);
+    for part in [
+        "AES-256-XTS (1)",
+        "AES-256-CTS (4)",
+        "padding 32",
+        "\nkey         ",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    let below = ["info", "image", "--policy", "d/host/small"];
+    assert_eq!(place.ok(&[&below[..], &["--key", "key"]].concat()), told);
+    let said = place.fails(1, &below);
+    assert!(said.contains("d/host/small: no such file"), "{said}");
+    let json = place.ok(&["info", "--json", "image", "--policy", "/d"]);
+    assert!(json.contains("\"names_mode\": 4"), "{json}");
+    let said = place.fails(1, &["info", "image", "--policy", "/"]);
+    assert!(said.contains("not encrypted"), "{said}");
+}
+
 #[test]
 fn without_the_key_nothing_is_told() {
     let place = Place::new();
