@@ -89,7 +89,7 @@ pub(crate) fn with_dash(mut words: Vec<OsString>, at: usize) -> Vec<OsString> {
     else {
         return words;
     };
-    let has_operation = letters.contains(['c', 'x', 't']);
+    let has_operation = letters.matches(['c', 'x', 't']).count() == 1;
     if has_operation && letters.chars().all(|letter| LETTERS.contains(letter)) {
         let mut dashed = format!("-{}", letters.replace('f', ""));
         if letters.contains('f') {
