@@ -9,7 +9,7 @@
 //! | [`pjdfstest`], [`fsx`] | the two conformance tools from crates.io |
 //! | [`images`], [`bad_input`] | damaged images and wrong arguments |
 //! | [`mkfs`] | `finefs mkfs` beside mke2fs, byte by byte |
-//! | [`build`], [`boot`] | images that finefs builds, as other programs see them; a guest boots them |
+//! | [`build`], [`boot`] | built images, as other programs see them; a guest boots them |
 //! | [`differential`] | random operations beside the kernel's ext4 |
 //! | [`crash`], [`kill`] | crashes at any moment, simulated; the server killed at random moments |
 //! | [`guest`] | Debian's kernel in qemu |

@@ -68,7 +68,8 @@ pub(crate) struct Tar {
     verbose: bool,
     /// As without it, and as without --numeric-owner, --xattrs, --acls and -S: everything is kept
     #[arg(short = 'p', long = "preserve-permissions", action = ArgAction::Count)]
-    #[arg(aliases = ["same-permissions", "same-owner", "numeric-owner", "xattrs", "acls", "sparse"])]
+    #[arg(aliases = ["same-permissions", "same-owner", "numeric-owner"])]
+    #[arg(aliases = ["xattrs", "acls", "sparse"])]
     #[arg(short_alias = 'S')]
     preserve: u8,
     #[command(flatten)]
