@@ -19,8 +19,9 @@
 //! # Room for new accounts
 //! An id that has no entry in the quota file yet needs up to [`ROOM_BLOCKS`] for one when its
 //! batch is applied, where nothing may fail for lack of space. So who is first charged for an id
-//! reserves them ([`Quotas::make_room`]). The commit takes them over with the entry, or gives them
-//! back with the generation after that of the charge, where nothing came of it.
+//! reserves them ([`Quotas::make_room`]), and so does who sets its limits ([`Quotas::set`]). The
+//! commit takes them over with the entry, or gives them back with the generation after that of the
+//! charge, where nothing came of it. Limits that were set always come to an entry.
 //!
 //! # References
 //! `fs/quota/dquot.c`, for limits and grace times.
@@ -166,26 +167,36 @@ impl Quotas {
     /// where there is none.
     pub fn make_room(
         &self,
-        (allocator, bitmaps): (&Allocator, &dyn BitmapSource),
+        space: (&Allocator, &dyn BitmapSource),
         charge: &Charge,
         generation: &dyn Fn() -> u64,
     ) -> Result<()> {
         for ledger in &self.ledgers {
-            let Some(id) = ledger.kind.id_of(charge) else {
-                continue;
-            };
-            if ledger.is_settled(id) || ledger.note_charge(id, generation) {
-                continue;
+            if let Some(id) = ledger.kind.id_of(charge) {
+                self.make_room_for(space, ledger, id, generation)?;
             }
-            if !allocator.reserve(bitmaps, ROOM_BLOCKS) {
-                return Err(Error::NoSpace);
-            }
-            let generation = generation();
-            let before = ledger.book.lock().room.insert(id, generation);
-            match before {
-                Some(_) => allocator.unreserve(ROOM_BLOCKS),
-                None => _ = self.size.room.fetch_add(ROOM_BLOCKS, Ordering::AcqRel),
-            }
+        }
+        Ok(())
+    }
+
+    fn make_room_for(
+        &self,
+        (allocator, bitmaps): (&Allocator, &dyn BitmapSource),
+        ledger: &Ledger,
+        id: u32,
+        generation: &dyn Fn() -> u64,
+    ) -> Result<()> {
+        if ledger.is_settled(id) || ledger.note_charge(id, generation) {
+            return Ok(());
+        }
+        if !allocator.reserve(bitmaps, ROOM_BLOCKS) {
+            return Err(Error::NoSpace);
+        }
+        let generation = generation();
+        let before = ledger.book.lock().room.insert(id, generation);
+        match before {
+            Some(_) => allocator.unreserve(ROOM_BLOCKS),
+            None => _ = self.size.room.fetch_add(ROOM_BLOCKS, Ordering::AcqRel),
         }
         Ok(())
     }
@@ -243,8 +254,9 @@ impl Quotas {
             for ledger in &self.ledgers {
                 let mut book = ledger.book.lock();
                 let before = book.room.len();
+                let Book { room, set, .. } = &mut *book;
                 // What was charged for may be logged one generation later.
-                book.room.retain(|_, charged| *charged >= generation);
+                room.retain(|id, charged| *charged >= generation || set.0.contains(id));
                 unused += (before - book.room.len()) as u64 * ROOM_BLOCKS;
             }
             self.size.room.fetch_sub(unused, Ordering::AcqRel);
@@ -259,14 +271,25 @@ impl Quotas {
     }
 
     /// Sets limits or grace times, which the next commit puts into the quota file.
-    pub fn set(&self, owners: QuotaOwners, change: &QuotaChange, now: u64) -> Result<()> {
+    /// `Error::NoSpace` where that could not grow by the entry of an id that has none.
+    pub fn set(
+        &self,
+        space: (&Allocator, &dyn BitmapSource),
+        (owners, change): (QuotaOwners, &QuotaChange),
+        generation: &dyn Fn() -> u64,
+        now: u64,
+    ) -> Result<()> {
         let kind = match owners {
             QuotaOwners::Users => QuotaKind::User,
             QuotaOwners::Groups => QuotaKind::Group,
             QuotaOwners::Projects => QuotaKind::Project,
         };
         let ledger = self.ledgers.iter().find(|ledger| ledger.kind == kind);
-        ledger.ok_or(Error::NotSupported)?.set(change, now);
+        let ledger = ledger.ok_or(Error::NotSupported)?;
+        if let QuotaChange::Limits { id, .. } = change {
+            self.make_room_for(space, ledger, *id, generation)?;
+        }
+        ledger.set(change, now);
         Ok(())
     }
 

@@ -450,10 +450,17 @@ impl Store for ExtStore {
         }
     }
 
-    fn set_quota(&self, owners: QuotaOwners, change: &QuotaChange) -> Result<()> {
+    fn set_quota(
+        &self,
+        owners: QuotaOwners,
+        change: &QuotaChange,
+        generation: &dyn Fn() -> u64,
+    ) -> Result<()> {
         self.may_write()?;
         let quotas = self.state.quotas.get().ok_or(Error::NotSupported)?;
-        quotas.set(owners, change, self.state.now_seconds())
+        let space = (&self.state.allocator, &self.state as &dyn BitmapSource);
+        let now = self.state.now_seconds();
+        quotas.set(space, (owners, change), generation, now)
     }
 
     fn uncharge(&self, charge: &Charge) {

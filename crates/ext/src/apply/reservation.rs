@@ -3,7 +3,6 @@
 //! Counted is what an operation can need in the lowest level of the trees that it changes. Splits
 //! further up are so rare that they live on the pool of the allocator (see `alloc::counter`).
 
-use finefs_ext_disk::quota;
 use finefs_namespace::{Error, FileKind, Ino, Plan, Result};
 
 use super::FAST_SYMLINK_MAX;
@@ -107,7 +106,5 @@ fn blocks_for(state: &ExtState, plan: Plan, has_extents: bool) -> u64 {
             2 + u64::from(length_bytes.div_ceil(state.geometry.block_size))
         }
         Plan::LargeXattr { .. } => 1,
-        // An entry in the quota file, its branch of the tree, and the map of the file.
-        Plan::QuotaLimits => 2 + u64::from(quota::DEPTH),
     }
 }

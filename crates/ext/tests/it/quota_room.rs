@@ -3,9 +3,12 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use finefs_ext::OnError;
-use finefs_namespace::{Caller, Error, Ino, Namespace, Result, SetAttributes};
+use finefs_namespace::{
+    Caller, Error, Ino, Namespace, QuotaChange, QuotaLimits, QuotaOwners, Result, SetAttributes,
+};
 
 use crate::trial;
 
@@ -86,16 +89,86 @@ fn new_owners_have_room_or_are_refused() {
     assert!(refused > 0);
     namespace.sync().unwrap();
     // With space again, all can be given away.
-    let size = SetAttributes {
-        size_bytes: Some(0),
-        ..SetAttributes::default()
-    };
-    let cut = namespace.set_attributes(&Caller::root(), inodes[0], &size);
-    cut.unwrap();
+    empty(&namespace, inodes[0]);
     for (number, ino) in (0..).zip(&inodes) {
         give(&namespace, *ino, number).unwrap();
     }
     end(namespace, &path);
+}
+
+fn limit(namespace: &Namespace, id: u32) -> Result<()> {
+    let limits = QuotaLimits {
+        inodes_hard: 100,
+        ..QuotaLimits::default()
+    };
+    let change = QuotaChange::Limits { id, limits };
+    namespace.set_quota(&Caller::root(), QuotaOwners::Users, &change)
+}
+
+fn empty(namespace: &Namespace, ino: Ino) {
+    let size = SetAttributes {
+        size_bytes: Some(0),
+        ..SetAttributes::default()
+    };
+    let cut = namespace.set_attributes(&Caller::root(), ino, &size);
+    cut.unwrap();
+}
+
+/// Limits of somebody who has no entry yet are refused where the quota file could not grow; of
+/// others, and grace times, they are not.
+#[test]
+fn limits_have_room_or_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let namespace = make(&path, "");
+    let inodes = files(&namespace, 2);
+    limit(&namespace, 1000).unwrap();
+    fill(&namespace, inodes[0]);
+    let refused = (0..600).filter(|number| match limit(&namespace, scattered(*number)) {
+        Ok(()) => false,
+        Err(Error::NoSpace) => true,
+        Err(error) => panic!("{number}: {error:?}"),
+    });
+    assert!(refused.count() > 0);
+    limit(&namespace, 1000).expect("it has an entry");
+    let grace = QuotaChange::Grace {
+        space_seconds: 60,
+        inode_seconds: 60,
+    };
+    namespace
+        .set_quota(&Caller::root(), QuotaOwners::Users, &grace)
+        .expect("it takes no space");
+    // What was removed counts before its commit.
+    empty(&namespace, inodes[0]);
+    limit(&namespace, scattered(1000)).unwrap();
+    end(namespace, &path);
+}
+
+/// What is cut into a commit of its own between setting and logging has its room all the same.
+#[test]
+fn limits_beside_commits_have_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let namespace = make(&path, "");
+    let inodes = files(&namespace, 2);
+    fill(&namespace, inodes[0]);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                files_touched(&namespace, &inodes);
+            }
+        });
+        let result = (0..600).try_for_each(|number| match limit(&namespace, scattered(number)) {
+            Ok(()) | Err(Error::NoSpace) => Ok(()),
+            Err(error) => Err(format!("{number}: {error:?}")),
+        });
+        is_over.store(true, Ordering::Relaxed);
+        result.unwrap();
+    });
+    end(namespace, &path);
+    let told = trial::messages_about(&path, "more blocks than were reserved");
+    assert_eq!(told, Vec::<String>::new());
 }
 
 /// What is reserved for somebody who gets nothing is given back.

@@ -462,8 +462,6 @@ pub enum Plan {
     },
     /// An extended attribute is removed; as with `Split`, that works where no space is left.
     XattrRemoval,
-    /// An owner's limits are noted.
-    QuotaLimits,
 }
 
 /// See the module's head for the contract.
@@ -630,11 +628,15 @@ pub trait Store: Send + Sync + 'static {
         let _ = charge;
     }
 
-    /// Sets limits or grace times; the next commit that is not empty makes it durable. The caller
-    /// has reserved what [`Plan::QuotaLimits`] needs. `Error::NotSupported` where no account is
-    /// kept of such owners.
-    fn set_quota(&self, owners: QuotaOwners, change: &QuotaChange) -> Result<()> {
-        let _ = (owners, change);
+    /// Sets limits or grace times, which the next commit that is not empty makes durable: of this
+    /// generation or later. `Error::NotSupported` where no account is kept of such owners.
+    fn set_quota(
+        &self,
+        owners: QuotaOwners,
+        change: &QuotaChange,
+        generation: &dyn Fn() -> u64,
+    ) -> Result<()> {
+        let _ = (owners, change, generation);
         Err(Error::NotSupported)
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::base::error::{Error, Result};
-use crate::base::store::{Plan, QuotaChange, QuotaOwners};
+use crate::base::store::{QuotaChange, QuotaOwners};
 use crate::base::types::Caller;
 use crate::commit::oplog::Record;
 use crate::namespace::Namespace;
@@ -46,13 +46,14 @@ impl Namespace {
         change: &QuotaChange,
     ) -> Result<()> {
         check_superuser(caller)?;
-        {
+        self.with_space(|| {
             let operation = self.begin_change(Call::SetAttributes)?;
             let root = self.inode(self.root(), &operation.guard)?;
-            let reservation = self.reserve(&[Plan::QuotaLimits])?;
-            self.store.set_quota(owners, change)?;
-            self.log_group(|| [Record::touched(root)], reservation.take(), &[root]);
-        }
+            let generation = || self.log.current();
+            self.note_load(self.store.set_quota(owners, change, &generation))?;
+            self.log_group(|| [Record::touched(root)], 0, &[root]);
+            Ok(())
+        })?;
         self.commit()
     }
 

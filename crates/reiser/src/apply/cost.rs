@@ -58,7 +58,6 @@ fn blocks_for(plan: Plan, block_size: u32) -> u64 {
         Plan::Split { .. } => 0,
         Plan::XattrRemoval => 1,
         // There are none.
-        Plan::QuotaLimits => 0,
         // An object's directory and the attribute's file, each with stat data, content and name.
         Plan::Xattr => XATTR_BLOCKS,
         Plan::LargeXattr { length_bytes } => {
