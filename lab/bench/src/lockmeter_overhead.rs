@@ -5,6 +5,7 @@ use crate::result::median;
 use crate::workload::postmark;
 use anyhow::{Context, Result, ensure};
 use finefs::{FileSystem, LockingScheme};
+use finefs_harness::run;
 use finefs_lockmeter::{IS_METERING, Mode, set_mode, snapshot};
 use finefs_workloads::InProcess;
 use indicatif::ProgressBar;
@@ -155,8 +156,7 @@ impl Row {
 
 fn build_without_meter() -> Result<PathBuf> {
     let target = finefs_harness::tools::target_dir().join("meter-off");
-    let status = Command::new("cargo")
-        .args(["build", "--quiet", "--release", "--package", "finefs-bench"])
+    let status = run::cargo(["build", "--quiet", "--release", "--package", "finefs-bench"])
         .args(["--features", "meter-off", "--target-dir"])
         .arg(&target)
         .current_dir(finefs_harness::tools::workspace())

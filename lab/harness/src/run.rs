@@ -53,6 +53,26 @@ where
     command
 }
 
+/// A run of cargo that is the same whoever starts it. What cargo tells a program about its package
+/// does not go on to this run: the build scripts that look at it (ring's does) would find it
+/// changed, and all that is built on them would be built again, under the feet of who links it.
+pub fn cargo<I, S>(args: I) -> Command
+where
+    I: IntoIterator<Item = S>,
+    S: AsRef<OsStr>,
+{
+    let mut command = cmd("cargo", args);
+    for (name, _) in std::env::vars_os() {
+        let is_of_a_package = ["CARGO_MANIFEST_", "CARGO_PKG_"]
+            .iter()
+            .any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()));
+        if is_of_a_package {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// Runs `command` to its end or to `limit`, feeding it `input`.
 pub fn capture_with(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output> {
     let name = format!("{command:?}");
@@ -242,4 +262,18 @@ pub fn expect_printed(command: &mut Command, limit: Duration) -> Result<String> 
         );
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_is_not_told_of_the_package_that_starts_it() {
+        // Cargo, and what runs the tests in its place, set it.
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+        let command = cargo(["--version"]);
+        let mut removed = command.get_envs().filter(|(_, value)| value.is_none());
+        assert!(removed.any(|(name, _)| name == "CARGO_MANIFEST_DIR"));
+    }
 }

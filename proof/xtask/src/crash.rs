@@ -66,7 +66,7 @@ fn simulator(given: Option<&Path>) -> Result<PathBuf> {
         "--package",
         "finefs-testkit",
     ];
-    let mut command = run::cmd("cargo", build);
+    let mut command = run::cargo(build);
     command.args(["--bin", "finefs-crash"]);
     run::ok(command.current_dir(tools::workspace()))?;
     Ok(tools::target_dir().join("release/finefs-crash"))

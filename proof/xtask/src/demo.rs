@@ -54,10 +54,7 @@ pub fn run(options: &Options) -> Result<()> {
     setup::packages()?;
     if finefs.is_none() {
         println!("building finefs");
-        let mut build = run::cmd(
-            "cargo",
-            ["build", "--release", "--quiet", "-p", "finefs-cli"],
-        );
+        let mut build = run::cargo(["build", "--release", "--quiet", "-p", "finefs-cli"]);
         let output = run::capture_with(build.current_dir(tools::workspace()), b"", LIMIT)?;
         run::expect_ok("cargo build --release -p finefs-cli", output)?;
     }

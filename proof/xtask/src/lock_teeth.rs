@@ -268,17 +268,14 @@ fn target() -> PathBuf {
 
 /// The program of a suite's tests.
 fn build(workspace: &Path, suite: &str) -> Result<PathBuf> {
-    let mut command = run::cmd(
-        "cargo",
-        [
-            "test",
-            "--quiet",
-            "--no-run",
-            "--package",
-            "finefs-locks",
-            "--message-format=json-render-diagnostics",
-        ],
-    );
+    let mut command = run::cargo([
+        "test",
+        "--quiet",
+        "--no-run",
+        "--package",
+        "finefs-locks",
+        "--message-format=json-render-diagnostics",
+    ]);
     match suite {
         "loom" => command.args(["--release", "--test", "loom"]),
         "shuttle" => command.args(["--features", "shuttle", "--test", "shuttle"]),

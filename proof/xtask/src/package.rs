@@ -80,7 +80,7 @@ fn static_binary(into: &Path) -> Result<PathBuf> {
     setup::packaging()?;
     let target = tools::host()?.replace("-gnu", "-musl");
     let args = ["build", "--release", "--quiet", "-p", "finefs-cli"];
-    in_workspace(run::cmd("cargo", args).args(["--target", &target]))
+    in_workspace(run::cargo(args).args(["--target", &target]))
         .with_context(|| format!("is it there? rustup target add {target}"))?;
     let built = tools::target_dir().join(&target).join("release/finefs");
     let alone = into.join(format!("finefs-{}-{target}", env!("CARGO_PKG_VERSION")));

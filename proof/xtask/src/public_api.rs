@@ -8,10 +8,9 @@
 //! only the name is listed.
 
 use anyhow::{Context, Result, bail, ensure};
-use finefs_harness::tools;
+use finefs_harness::{run, tools};
 use public_api::Builder;
 use std::path::PathBuf;
-use std::process::Command;
 
 /// The crates, with the features that are on by default.
 const CRATES: [&str; 3] = ["finefs", "finefs-locks", "finefs-lockmeter"];
@@ -64,21 +63,20 @@ fn differences_of(was: &str, is: &[String]) -> Vec<String> {
 /// The public items of a crate; `None` of a compiler that tells them in an unknown form.
 fn listed(name: &str) -> Result<Option<Vec<String>>> {
     let target = tools::target_dir().join("public-api");
-    let output = Command::new("cargo")
-        .args([
-            "rustdoc",
-            "--quiet",
-            "--lib",
-            "--package",
-            name,
-            "--target-dir",
-        ])
-        .arg(&target)
-        .args(["--", "-Z", "unstable-options", "--output-format", "json"])
-        .args(["--cap-lints", "allow"])
-        .env("RUSTC_BOOTSTRAP", "1")
-        .current_dir(tools::workspace())
-        .output()?;
+    let output = run::cargo([
+        "rustdoc",
+        "--quiet",
+        "--lib",
+        "--package",
+        name,
+        "--target-dir",
+    ])
+    .arg(&target)
+    .args(["--", "-Z", "unstable-options", "--output-format", "json"])
+    .args(["--cap-lints", "allow"])
+    .env("RUSTC_BOOTSTRAP", "1")
+    .current_dir(tools::workspace())
+    .output()?;
     if !output.status.success() {
         bail!("{}", String::from_utf8_lossy(&output.stderr));
     }

@@ -48,7 +48,7 @@ pub fn run() -> Result<String> {
         "--test",
         "order",
     ];
-    let mut command = run::cmd("cargo", build);
+    let mut command = run::cargo(build);
     let output = run::capture_with(command.current_dir(tools::workspace()), b"", LIMIT)?;
     run::expect_ok("cargo build", output)?;
     let library = tools::target_dir().join("debug/lib_finefs.so");

@@ -111,11 +111,12 @@ pub fn maturin() -> Result<PathBuf> {
     from_crates_io_with(MATURIN.0, MATURIN.1, &["--no-default-features"])
 }
 
-/// The program cargo-deny, installed when it is missing.
+/// The program cargo-deny, installed when it is missing; without optimisation, which takes minutes
+/// to build and would save seconds of its run.
 pub fn cargo_deny() -> Result<PathBuf> {
     match tools::which(CARGO_DENY.0) {
         Some(program) => Ok(program),
-        None => from_crates_io(CARGO_DENY.0, CARGO_DENY.1),
+        None => from_crates_io_with(CARGO_DENY.0, CARGO_DENY.1, &["--debug"]),
     }
 }
 
@@ -375,7 +376,7 @@ fn from_crates_io_with(name: &str, version: &str, options: &[&str]) -> Result<Pa
         return Ok(binary);
     }
     println!("installing {name} {version} from crates.io");
-    let mut command = run::cmd("cargo", ["install", "--quiet", "--locked", "--force"]);
+    let mut command = run::cargo(["install", "--quiet", "--locked", "--force"]);
     command.args(["--version", version, "--root"]).arg(&root);
     let build = root.join("build");
     command.arg("--target-dir").arg(&build).args(options);

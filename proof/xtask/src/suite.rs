@@ -192,8 +192,8 @@ impl<'a> Suite<'a> {
     fn how(&self) -> How<'static> {
         How {
             env: match self.options.full {
-                true => &[("FINEFS_FULL", "1")],
-                false => &[],
+                true => &[("FINEFS_BUILT", "1"), ("FINEFS_FULL", "1")],
+                false => &[("FINEFS_BUILT", "1")],
             },
             filter: None,
             limit: self.options.proof_limit(),
@@ -457,7 +457,7 @@ fn as_root(program: &OsStr) -> Option<Command> {
 }
 
 fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<String> {
-    let mut command = run::cmd("cargo", args);
+    let mut command = run::cargo(args);
     command
         .current_dir(tools::workspace())
         .envs(env.iter().copied());

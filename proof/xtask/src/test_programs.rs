@@ -66,7 +66,7 @@ struct Profile {
 
 /// Builds by `cargo test` with these arguments; gives the programs.
 pub fn build(args: &[&str], env: &[(&str, &str)], limit: Duration) -> Result<Vec<Program>> {
-    let mut command = run::cmd("cargo", ["test", "--quiet", "--no-run"]);
+    let mut command = run::cargo(["test", "--quiet", "--no-run"]);
     command
         .arg("--message-format=json-render-diagnostics")
         .args(args)

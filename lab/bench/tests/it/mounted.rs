@@ -5,11 +5,14 @@ use std::process::Command;
 
 /// The command finefs, built as this program is and put beside it. It is built for a test of its
 /// own package, with the features that the tests of the whole workspace have: after those there is
-/// nothing to do, where for the package alone half of it would be compiled once more.
+/// nothing to do, where for the package alone half of it would be compiled once more. `make test`,
+/// which has built all, says so by `FINEFS_BUILT`: cargo would wait for what else is built.
 fn finefs() -> PathBuf {
     let bench = Path::new(env!("CARGO_BIN_EXE_finefs-bench"));
-    let mut build = Command::new(env!("CARGO"));
-    build.args([
+    if std::env::var_os("FINEFS_BUILT").is_some() {
+        return bench.with_file_name("finefs");
+    }
+    let mut build = finefs_harness::run::cargo([
         "test",
         "--quiet",
         "--workspace",
