@@ -16,7 +16,9 @@ use crate::crypt::Keyring;
 use crate::group::GroupTable;
 use crate::journal::writer::JournalWriter;
 use crate::on_error::OnError;
-use crate::state::{ExtState, JOURNAL, POSTPONED, Postponed, RESERVED_INODES, SUPERBLOCK};
+use crate::state::{
+    DirectoryLocks, ExtState, JOURNAL, POSTPONED, Postponed, RESERVED_INODES, SUPERBLOCK,
+};
 use crate::sync::Mutex;
 
 /// The most blocks that one allocation gives: one extent.
@@ -69,6 +71,7 @@ pub(crate) fn assemble(parts: Parts, options: &ExtOptions) -> ExtState {
         overhead_blocks: overhead_blocks(&superblock, &geometry),
         fs_seed: superblock.seed(),
         has_value_inodes: superblock.incompat().contains(Incompat::EA_INODE),
+        directories: DirectoryLocks::new(),
         reserved_inodes: Mutex::new(&RESERVED_INODES, Vec::new()),
         superblock: Mutex::new(&SUPERBLOCK, superblock),
         data: FileData::new(

@@ -12,6 +12,7 @@
 //! # Locking
 //! ```text
 //! (the namespace's locks: up to 59)
+//!   ext.directories        directories: a commit changes one, others look for names in it
 //!   ext.shared_xattrs      blocks of attributes that inodes share, in a commit
 //!   buffers.group ...      the writing side: block groups, 60 to 69
 //!     ext.quota            what users, groups and projects have
@@ -53,7 +54,7 @@ use crate::group::GroupTable;
 use crate::journal::writer::JournalWriter;
 use crate::on_error::OnError;
 use crate::quota::Quotas;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The superblock's fields.
 pub static SUPERBLOCK: LockClass = LockClass::new("ext.superblock", 75);
@@ -66,6 +67,33 @@ pub static POSTPONED: LockClass = LockClass::new("ext.postponed", 77);
 
 /// Numbers of inodes that were reserved for values of extended attributes.
 pub static RESERVED_INODES: LockClass = LockClass::new("ext.reserved_inodes", 77);
+
+/// Directories that a commit changes, or in which somebody looks for a name.
+pub static DIRECTORIES: LockClass = LockClass::new("ext.directories", 57);
+
+/// Locks that directories share, by number: exclusively for who changes one, from its first block
+/// to its inode, and shared for who reads some of its blocks.
+pub(crate) struct DirectoryLocks([RwLock<()>; 64]);
+
+impl DirectoryLocks {
+    pub fn new() -> DirectoryLocks {
+        DirectoryLocks(std::array::from_fn(|_| RwLock::new(&DIRECTORIES, ())))
+    }
+
+    fn of(&self, ino: Ino) -> &RwLock<()> {
+        &self.0[(ino.0 % 64) as usize]
+    }
+
+    /// For who reads.
+    pub fn shared(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
+        self.of(ino).read()
+    }
+
+    /// For who changes.
+    pub fn exclusive(&self, ino: Ino) -> RwLockWriteGuard<'_, ()> {
+        self.of(ino).write()
+    }
+}
 
 /// What commits left that were applied to the buffers, but for which there was no storage below the
 /// device. Nothing of them was written; the buffers are still dirty. The next commit makes all of
@@ -100,6 +128,8 @@ pub(crate) struct ExtState {
     pub dir_rules: DirRules,
     /// The metadata.
     pub buffers: BufferCache,
+    /// Of directories that change and are read.
+    pub directories: DirectoryLocks,
     /// Data of files.
     pub data: FileData,
     /// The group descriptors (writing side).

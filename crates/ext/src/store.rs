@@ -13,8 +13,8 @@ use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::{
     Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, ContentPlace, DirectoryImage,
-    Error, Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeForm, InodeImage, Plan,
-    QuotaChange, QuotaOwners, Result, StatFs, Store, write_padded,
+    Error, Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeForm, InodeImage,
+    PlacedName, Plan, QuotaChange, QuotaOwners, Result, StatFs, Store, write_padded,
 };
 
 use crate::apply::ImageCost;
@@ -22,7 +22,9 @@ use crate::crypt::FileCipher;
 use crate::damage;
 use crate::error::{MountError, detail};
 use crate::journal::writer::JournalWriter;
-use crate::load::{clusters, directory, encryption, inode, map, quota, symlink, verity, xattr};
+use crate::load::{
+    clusters, directory, encryption, inode, map, names, quota, symlink, verity, xattr,
+};
 use crate::mmp::Mmp;
 use crate::mount::{self, Mounted};
 use crate::on_error::OnError;
@@ -251,6 +253,19 @@ impl Store for ExtStore {
             let _ = damage::noted::<()>(&self.state, Err(damage.clone()));
         }
         Ok(image)
+    }
+
+    fn open_large_directory(&self, ino: Ino, names_min: u64) -> Result<Option<Ino>> {
+        names::open(&self.state, ino, names_min)
+    }
+
+    fn find_name(&self, dir: Ino, name: &[u8]) -> Result<Option<(Ino, Option<FileKind>)>> {
+        damage::noted(&self.state, names::find(&self.state, dir, name))
+    }
+
+    fn names_from(&self, dir: Ino, place: u64, found: &mut Vec<PlacedName>) -> Result<Option<u64>> {
+        let next = names::from(&self.state, dir, place, found);
+        damage::noted(&self.state, next)
     }
 
     fn load_extents(&self, ino: Ino) -> Result<Vec<Extent>> {

@@ -1,3 +1,3 @@
 //! The locks of this crate, named in one place.
 
-pub(crate) use finefs_locks::{Mutex, MutexGuard, RwLock};
+pub(crate) use finefs_locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -132,7 +132,8 @@ impl ImageOptions {
     /// inodes, names, mappings, blocks of metadata, data that was written; also of files that are
     /// open. What waits for a commit stays, and has a commit made when there is too much of it. At
     /// first an eighth of the machine's memory (of the control group's, in a container), and at
-    /// least 64 MiB. A directory that is used is in memory whole.
+    /// least 64 MiB. A directory that is used is in memory whole, unless it is large and has an
+    /// index.
     pub fn cache(mut self, size_bytes: u64) -> ImageOptions {
         self.cache_bytes = Some(size_bytes);
         self

@@ -358,6 +358,10 @@ impl<'a> Commit<'a> {
     fn inode(&mut self, change: &InodeChange, entries: Option<DirectoryChange>) -> Result<Settled> {
         let number = u32::try_from(change.ino.0)
             .map_err(|_| Error::corrupt(format_args!("inode {}: out of range", change.ino)))?;
+        let _alone = entries
+            .as_ref()
+            .map(|_| self.state.directories.exclusive(change.ino));
+        let has_entries = entries.is_some();
         let (mut inode, target) = match change.is_created {
             true => self.create(number, change)?,
             false => (self.table.load(number)?, None),
@@ -381,6 +385,10 @@ impl<'a> Commit<'a> {
         };
         self.holdings.note(before, after);
         let stored = self.table.store(&mut inode);
+        if has_entries {
+            // Who reads the directory next sees the inode as it is now.
+            self.table.close();
+        }
         outcome.and(settled).and(stored)?;
         Ok(self.settled(&inode))
     }
@@ -573,6 +581,7 @@ impl<'a> Commit<'a> {
     fn entries_alone(&mut self, ino: Ino, change: DirectoryChange) -> Result<Settled> {
         let number = u32::try_from(ino.0)
             .map_err(|_| Error::corrupt(format_args!("inode {ino}: out of range")))?;
+        let _alone = self.state.directories.exclusive(ino);
         let mut inode = self.table.load(number)?;
         let before = self.holding(&inode);
         let format = self.format.of_directory(&inode);
@@ -580,7 +589,9 @@ impl<'a> Commit<'a> {
         let outcome = directory::change(space, table, &mut inode, format, change, false);
         let settled = inode.settle_blocks(&self.table.rules);
         self.holdings.note(before, self.holding(&inode));
-        outcome.and(settled).and(self.table.store(&mut inode))?;
+        let stored = self.table.store(&mut inode);
+        self.table.close();
+        outcome.and(settled).and(stored)?;
         Ok(self.settled(&inode))
     }
 

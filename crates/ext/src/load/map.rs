@@ -11,13 +11,13 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use finefs_buffers::BufferCache;
+use finefs_buffers::{BufferCache, BufferRead};
 use finefs_ext_disk as disk;
-use finefs_ext_disk::PhysBlock;
 use finefs_ext_disk::checksum::InodeSeed;
 use finefs_ext_disk::extent::ExtentNode;
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::inode::{Inode, InodeFlags, InodeRules};
+use finefs_ext_disk::{LogicalBlock, PhysBlock, indirect};
 use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Ino, Result};
 
 use crate::error::at;
@@ -75,6 +75,100 @@ pub(crate) fn load_with<B: AsRef<[u8]>>(
         walk.block_map(inode.block_words())?;
     }
     Ok(walk.mapping)
+}
+
+/// Where one block of a file lies; `None` for a hole.
+pub(crate) fn block_of<B: AsRef<[u8]>>(
+    state: &ExtState,
+    ino: Ino,
+    inode: &Inode<B>,
+    logical: u64,
+) -> Result<Option<u64>> {
+    let corrupt = |what: &str| Error::corrupt(format_args!("inode {ino}: {what}"));
+    let Ok(logical) = u32::try_from(logical).map(LogicalBlock) else {
+        return Ok(None);
+    };
+    let can_own = |block: u64| state.groups.can_own(&state.geometry, block, 1);
+    let read = |block: u64| match can_own(block) {
+        true => state.buffers.read(block),
+        false => Err(corrupt("a block of its map cannot belong to a file")),
+    };
+    let found = match inode.flags().contains(InodeFlags::EXTENTS) {
+        true => {
+            let seed = inode.seed(&state.inode_rules, disk_ino(ino)?);
+            extent_of(inode.block_area(), logical, (ino, seed), &read)?
+        }
+        false => pointer_of(
+            &inode.block_words(),
+            logical,
+            state.geometry.block_size,
+            &read,
+        )?,
+    };
+    match found.is_none_or(can_own) {
+        true => Ok(found),
+        false => Err(corrupt("one of its blocks cannot belong to a file")),
+    }
+}
+
+/// The block by an extent tree.
+fn extent_of(
+    root: &[u8],
+    logical: LogicalBlock,
+    (ino, seed): (Ino, Option<InodeSeed>),
+    read: &dyn Fn(u64) -> Result<BufferRead>,
+) -> Result<Option<u64>> {
+    let wrong = |error| at(format_args!("inode {ino}: extent tree"), error);
+    let mut bytes: Option<BufferRead> = None;
+    let mut above: Option<u16> = None;
+    loop {
+        let node = ExtentNode::new(bytes.as_deref().unwrap_or(root)).map_err(wrong)?;
+        if let Some(above) = above {
+            if node.depth() + 1 != above {
+                let depth = node.depth();
+                return Err(Error::corrupt(format_args!(
+                    "inode {ino}: extent tree: depth {depth}"
+                )));
+            }
+            if let Some(seed) = seed {
+                node.verify_checksum(seed).map_err(wrong)?;
+            }
+        }
+        if node.is_leaf() {
+            let extent = node.find(logical).filter(|extent| !extent.is_unwritten);
+            let within = |first: LogicalBlock| u64::from(logical.0 - first.0);
+            return Ok(extent.map(|extent| extent.physical.0 + within(extent.logical)));
+        }
+        let Some(index) = node.search(logical).and_then(|at| node.index(at)) else {
+            return Ok(None);
+        };
+        above = Some(node.depth());
+        bytes = Some(read(index.block.0)?);
+    }
+}
+
+/// The block by a block map.
+fn pointer_of(
+    words: &[u32; 15],
+    logical: LogicalBlock,
+    block_size: u32,
+    read: &dyn Fn(u64) -> Result<BufferRead>,
+) -> Result<Option<u64>> {
+    let Some(path) = indirect::path(block_size, logical) else {
+        return Ok(None);
+    };
+    let mut block = None;
+    for step in path.steps() {
+        let below = match block {
+            None => u64::from(words[*step as usize]),
+            Some(block) => indirect::pointer(&read(block)?, *step).0,
+        };
+        if below == 0 {
+            return Ok(None);
+        }
+        block = Some(below);
+    }
+    Ok(block)
 }
 
 struct Walk<'a> {

@@ -10,6 +10,7 @@
 //! | `index` | (checks the index of a directory)
 //! | [`directory`] | the entries of a directory: linear, indexed or inline |
 //! | [`encryption`] | how files are encrypted |
+//! | [`names`] | names of large directories, one by one |
 //! | [`nokey_names`] | names of encrypted directories, as they are shown without the key |
 //! | [`quota`] | quota files |
 //! | [`symlink`] | targets |
@@ -30,6 +31,7 @@ pub(crate) mod encryption;
 mod index;
 pub(crate) mod inode;
 pub(crate) mod map;
+pub(crate) mod names;
 pub(crate) mod nokey_names;
 pub(crate) mod quota;
 pub(crate) mod symlink;

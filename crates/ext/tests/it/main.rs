@@ -23,6 +23,7 @@ mod inode_features;
 mod journal;
 mod kernel_mount;
 mod keyed;
+mod large_directories;
 mod marks;
 mod mixed_maps;
 mod orphan_faults;

@@ -19,6 +19,9 @@ const STEP_LOG2_MAX: u32 = 16;
 /// A limit has about so many steps, as a power of two.
 const STEPS_LOG2: u32 = 9;
 
+/// What takes more than one part in so many of a limit is large.
+const LARGE_PART: i64 = 8;
+
 /// What is fixed may take all but one part in so many of a limit.
 const LEFT_PART: i64 = 4;
 
@@ -65,6 +68,11 @@ impl Memory {
     /// What there may be beside what is fixed.
     fn allowed(&self) -> i64 {
         (self.limit - self.fixed.load(Ordering::Relaxed)).max(self.limit / LEFT_PART)
+    }
+
+    /// What one thing may take of it before it is taken apart.
+    pub fn part(&self) -> u64 {
+        (self.limit / LARGE_PART) as u64
     }
 
     /// Bytes to give back; none while there are few enough.

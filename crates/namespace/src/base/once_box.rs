@@ -56,6 +56,13 @@ impl<T> OnceBox<T> {
         }
     }
 
+    /// The same, for who has the place for itself.
+    pub fn get_mut_or_make(&mut self, make: impl FnOnce() -> T) -> &mut T {
+        self.get_or_make(make);
+        // SAFETY: exclusive access, and it was made.
+        unsafe { &mut *self.place.load(Ordering::Relaxed) }
+    }
+
     #[cold]
     fn put(&self, made: Box<T>) -> &T {
         let made = Box::into_raw(made);

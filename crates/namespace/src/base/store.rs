@@ -31,6 +31,7 @@
 
 use std::ops::Range;
 
+pub use crate::base::directory_image::{DirectoryImage, EntryImage, PLACES, PlacedName};
 use crate::base::error::{Error, Result};
 #[cfg(doc)]
 use crate::base::file_flags::FileFlags;
@@ -138,30 +139,6 @@ pub struct InodeImage {
     /// False when it surely has no ACLs, so that nobody needs to load its attributes to check a
     /// permission.
     pub may_have_acls: bool,
-}
-
-/// One entry of a directory as the store holds it. `.` and `..` are not entries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EntryImage {
-    /// The name: 1 to 255 bytes, no `/`, no NUL.
-    pub name: Vec<u8>,
-    /// The inode that it names.
-    pub ino: Ino,
-    /// Its kind, where the format notes it in the entry.
-    pub kind: Option<FileKind>,
-}
-
-/// A directory as the store holds it.
-#[derive(Clone, Debug)]
-pub struct DirectoryImage {
-    /// The inode of `..`.
-    pub parent: Ino,
-    /// The entries, in any order. Names are distinct.
-    pub entries: Vec<EntryImage>,
-    /// Names why the entries must not be changed: damage that leaves them readable, but that a
-    /// change would meet when it is applied, or that hides other entries. `None` for all sound
-    /// directories.
-    pub damage: Option<Error>,
 }
 
 /// Whether an extent's blocks hold data or read as zeros.
@@ -474,6 +451,29 @@ pub trait Store: Send + Sync + 'static {
 
     /// Loads all entries of a directory.
     fn load_directory(&self, ino: Ino) -> Result<DirectoryImage>;
+
+    /// The parent of a directory whose names can be found one by one, by [`Store::find_name`] and
+    /// [`Store::names_from`], if they are about so many or more. Any other is loaded whole.
+    fn open_large_directory(&self, ino: Ino, names_min: u64) -> Result<Option<Ino>> {
+        let _ = (ino, names_min);
+        Ok(None)
+    }
+
+    /// What a name names, and its kind where the format notes it in the entry. Other than the loads
+    /// it is called while other names of the directory change.
+    fn find_name(&self, dir: Ino, name: &[u8]) -> Result<Option<(Ino, Option<FileKind>)>> {
+        let mut entries = self.load_directory(dir)?.entries.into_iter();
+        let found = entries.find(|entry| entry.name == name);
+        Ok(found.map(|entry| (entry.ino, entry.kind)))
+    }
+
+    /// Gives names of a directory in an order of the store's own, in which a name keeps its place
+    /// (less than [`PLACES`]): some from one on, all of a place at once. Tells where to go on, if
+    /// that is not the end. As with [`Store::find_name`], others may change meanwhile.
+    fn names_from(&self, dir: Ino, place: u64, names: &mut Vec<PlacedName>) -> Result<Option<u64>> {
+        let _ = (dir, place, names);
+        Err(Error::NotSupported)
+    }
 
     /// Loads the whole mapping of a regular file: extents in ascending order that do not overlap.
     fn load_extents(&self, ino: Ino) -> Result<Vec<Extent>>;

@@ -16,7 +16,13 @@
 //! what is so since the last time. To use an inode takes the mark away, by the same look at its
 //! state that tells whether it is gone.
 //!
-//! When all that is left waits for a commit, there is one, and no sweep before that has ended.
+//! Directories of many names are given back name by name, also while they are in use, where the
+//! store finds names one by one: see [`partial`](crate::names::name_table). Where it does not, to
+//! load one again takes long, so it goes only if nobody used it from one sweep to the next: beyond
+//! the limit stay the names of such a directory that is in use.
+//!
+//! When all that is left waits for a commit, there is one, and no sweep before that has ended,
+//! unless much more was loaded by then.
 //!
 //! # Invariant
 //! An inode is evicted only while the gate is closed. No operation runs then, so none is left with
@@ -31,18 +37,23 @@ use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 use finefs_locks::Mutex;
-use finefs_locks::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use finefs_locks::primitive::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use crate::base::classes;
 use crate::base::error::Result;
+use crate::base::file_flags::FileFlags;
 use crate::base::retire;
 use crate::base::types::Ino;
 use crate::commit::volume::Volume;
 use crate::commit::wakeup::{self, Wakeup};
 use crate::inode::{Core, FileBody, Inode};
+use crate::names::name_table::Coverage;
 
 /// Inodes that are evicted while the gate is closed once: some hundred microseconds.
 const EVICTED_AT_ONCE: usize = 512;
+
+/// Buckets of a large directory that names are taken out of while the gate is closed once.
+const SHED_AT_ONCE: usize = 1024;
 
 /// Inodes that the hand passes under one guard: what others retire meanwhile has to wait.
 const PASSED_AT_ONCE: usize = 8192;
@@ -53,6 +64,9 @@ const ROUNDS_MAX: u32 = 2;
 /// A sweep that gives back less than one part in so many is not worth another one before something
 /// was committed.
 const WORTH_PART: i64 = 32;
+
+/// After a sweep that gave up, so many bytes more are worth another one.
+const GROWTH_MIN: i64 = 64 << 10;
 
 /// The generation that was durable when a sweep gave up, where none has.
 const NEVER: u64 = u64::MAX;
@@ -65,8 +79,10 @@ pub(crate) struct Eviction {
     has_thread: AtomicBool,
     /// The thread was woken, and has not begun.
     is_asked: AtomicBool,
-    /// The newest durable generation when all that was left waited for a commit.
+    /// The newest durable generation when all that was left waited for a commit, or stays.
     gave_up_at: AtomicU64,
+    /// How many bytes that were.
+    gave_up_with: AtomicI64,
 }
 
 impl Eviction {
@@ -78,6 +94,7 @@ impl Eviction {
             has_thread: AtomicBool::new(false),
             is_asked: AtomicBool::new(false),
             gave_up_at: AtomicU64::new(NEVER),
+            gave_up_with: AtomicI64::new(0),
         }
     }
 }
@@ -120,9 +137,7 @@ impl Volume {
     #[cold]
     fn look_at_memory(&self) {
         let eviction = &self.committer.eviction;
-        if self.memory.surplus() == 0
-            || eviction.gave_up_at.load(Ordering::Relaxed) == self.log.committed()
-        {
+        if self.memory.surplus() == 0 || self.would_give_up() {
             return;
         }
         if self.memory.is_exceeded() {
@@ -133,6 +148,16 @@ impl Volume {
         {
             eviction.wakeup.wake();
         }
+    }
+
+    /// True where a sweep gave up, and there is neither a commit since nor much more in memory: of
+    /// what is only read there may never be a commit.
+    fn would_give_up(&self) -> bool {
+        let eviction = &self.committer.eviction;
+        let more = (self.memory.part() as i64).max(GROWTH_MIN);
+        let with = eviction.gave_up_with.load(Ordering::Relaxed);
+        eviction.gave_up_at.load(Ordering::Relaxed) == self.log.committed()
+            && self.memory.bytes() < with.saturating_add(more)
     }
 
     /// Gives memory back until there is room, or nothing is left that could go. Outside of any
@@ -154,6 +179,8 @@ impl Volume {
             true => NEVER,
             false => self.log.committed(),
         };
+        let with = self.memory.bytes();
+        eviction.gave_up_with.store(with, Ordering::Relaxed);
         eviction.gave_up_at.store(committed, Ordering::Relaxed);
         self.committer.want_help(false);
         drop(hand);
@@ -191,10 +218,17 @@ impl Volume {
         while rounds < ROUNDS_MAX && !self.committer.is_closed() {
             let guard = &crossbeam_epoch::pin();
             let mut candidates: Vec<&Inode> = Vec::new();
+            let mut large: Vec<&Inode> = Vec::new();
             let (mut passed, mut last) = (0, None);
             self.inodes.for_each_from(*hand, guard, |inode| {
                 (passed, last) = (passed + 1, Some(inode.ino));
-                if self.is_evictable(inode) && inode.references.were_idle() {
+                let is_large = self.is_large(inode, guard);
+                if is_large {
+                    large.push(inode);
+                }
+                // What is large and was marked in this very sweep was hardly given a chance.
+                let may_go = !is_large || rounds == 0;
+                if may_go && self.is_evictable(inode) && inode.references.were_idle() {
                     candidates.push(inode);
                 }
                 candidates.len() < EVICTED_AT_ONCE && passed < PASSED_AT_ONCE
@@ -208,11 +242,61 @@ impl Volume {
             if !candidates.is_empty() {
                 evicted += self.evict_these(&candidates, guard);
             }
+            for directory in large {
+                evicted += self.shed(directory, guard);
+            }
             if self.memory.has_room() {
                 break;
             }
         }
         evicted
+    }
+
+    /// True for a directory whose names take a good part of the memory that there is.
+    fn is_large(&self, inode: &Inode, guard: &Guard) -> bool {
+        let names = inode.loaded().and_then(Core::names);
+        names.is_some_and(|names| names.bytes(guard) as u64 > self.memory.part())
+    }
+
+    /// Leaves names of a large directory to the store, or begins to get ready for that; tells how
+    /// many bytes they were.
+    fn shed(&self, inode: &Inode, guard: &Guard) -> i64 {
+        let committed = self.log.committed();
+        let Some(names) = inode.names() else { return 0 };
+        match names.coverage() {
+            Coverage::Whole => {
+                let parent = self.store.open_large_directory(inode.ino, 0);
+                let finds_names = matches!(parent, Ok(Some(_)));
+                let _gate = self.gate.write();
+                let special = FileFlags::CASEFOLD.union(FileFlags::ENCRYPTED);
+                if finds_names && !inode.flags().intersects(special) && !inode.is_gone() {
+                    names.begin_leaving(self.log.current());
+                }
+                return 0;
+            }
+            Coverage::Leaving(since) if since > committed => return 0,
+            Coverage::Leaving(_) => {
+                let _gate = self.gate.write();
+                names.become_partial();
+            }
+            Coverage::Partial => {}
+        }
+        let mut at = Some(0);
+        while let Some(first) = at {
+            let _gate = self.gate.write();
+            at = match inode.is_gone() {
+                true => return 0,
+                false => names.shed(first, SHED_AT_ONCE, committed, guard),
+            };
+        }
+        let _gate = self.gate.write();
+        if inode.is_gone() {
+            return 0;
+        }
+        names.shrink(guard);
+        let change = inode.count(inode.bytes(guard));
+        self.memory.add(change);
+        -change
     }
 
     fn is_evictable(&self, inode: &Inode) -> bool {

@@ -7,12 +7,21 @@ use finefs_locks::primitive::atomic::Ordering;
 
 use crate::base::types::Attributes;
 use crate::inode::{Body, Contents, Core, Inode, Rare};
+use crate::names::name_table::NameTable;
 
 /// What an inode takes at least, with what its allocations cost.
 pub(crate) const INODE_BYTES: i64 =
     (size_of::<Inode>() + size_of::<Mutex<Attributes>>() + 2 * 16) as i64;
 
 impl Core {
+    /// The names of a directory, if they are loaded.
+    pub fn names(&self) -> Option<&NameTable> {
+        match &self.body {
+            Body::Directory(directory) => directory.table.get(),
+            _ => None,
+        }
+    }
+
     /// About how many bytes it takes, with all that is loaded of it.
     pub fn bytes(&self, guard: &Guard) -> u64 {
         let body = match &self.body {

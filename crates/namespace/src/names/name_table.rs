@@ -4,7 +4,7 @@
 //! A power-of-two array of buckets: a lock, a version, and the head of a chain of nodes. A name
 //! belongs to the bucket that the high bits of its hash index: the names of a bucket are one
 //! interval of hashes, and when the table doubles an interval is halved, bucket `n` into `2n` and
-//! `2n + 1`. A node's cookie is its hash (63 bits, made unique within the bucket), so readdir in
+//! `2n + 1`. A node's cookie is its hash (62 bits, made unique within the bucket), so readdir in
 //! order of cookies goes bucket by bucket, resumes in constant time, and returns every name that
 //! stays exactly once, however the table grows. A chain is in order of cookies too, so halving it
 //! is one cut, and nodes stay where they are.
@@ -24,7 +24,7 @@
 //! A name is hashed once an operation ([`NameTable::hashed`]); what it is handed to takes the hash
 //! from there. The hash is SipHash with keys of the directory's own, the same whenever it is
 //! loaded: so cookies stay good, for who keeps them without a reference. Cheaper keyed hashes
-//! promise nothing once somebody sees what they give, and cookies show 63 bits of it to whoever
+//! promise nothing once somebody sees what they give, and cookies show 62 bits of it to whoever
 //! lists the directory; and with keys in common, a directory that is copied in the order of its
 //! cookies would fill one bucket of the copy after the other.
 //!
@@ -60,16 +60,18 @@
 //! 6. A bit of a filter is set before a name of its is in the chain, and cleared after the last one
 //!    is out.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
-use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
+use finefs_locks::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use finefs_locks::primitive::{hint, thread};
 use finefs_locks::{Mutex, MutexGuard, RawGuard};
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
 use crate::base::classes;
+use crate::base::once_box::OnceBox;
 use crate::base::retire::retire;
 use crate::base::store::{FoldName, NameClasses};
 use crate::base::types::{FileKind, Ino};
@@ -77,10 +79,13 @@ use crate::base::types::{FileKind, Ino};
 mod chain;
 mod listing;
 mod name_classes;
+mod partial;
+mod size;
 
 use chain::{Bucket, DEAD, LEFT, MOVED, RENAMING, scheduling_point};
 
 pub(crate) use chain::{COOKIE_FIRST, Node};
+pub(crate) use partial::{Coverage, Known, Stamp};
 
 /// A chain longer than this makes the table grow.
 const CHAIN_MAX: u32 = if cfg!(feature = "shuttle") { 3 } else { 8 };
@@ -90,12 +95,12 @@ const BUCKETS_PER_CPU: usize = 32;
 const BUCKETS_MIN: usize = 4;
 /// In tables of more buckets, and of more than writers that meet ask for, two share a cache line.
 const APART_MAX: usize = 1024;
-/// In tables of at most so many buckets names are counted.
-const COUNTED_MAX: usize = 256;
-/// What a name takes, with what its allocation costs.
-const NAME_BYTES: usize = size_of::<Node>() + 16;
 /// Growth asks for the first node of a chain so many buckets ahead.
 const AHEAD: usize = 8;
+/// A cookie has so many bits less than a hash: the highest are for others ([`COOKIE_MAX`]).
+const COOKIE_SHIFT: u32 = 2;
+/// No cookie of a name is greater.
+pub(crate) const COOKIE_MAX: u64 = u64::MAX >> COOKIE_SHIFT;
 /// A cache line: one bucket or two.
 #[repr(align(64))]
 struct Line([Bucket; 2]);
@@ -177,12 +182,12 @@ impl Table {
 
     /// The bucket whose interval holds a cookie.
     fn index_of_cookie(&self, cookie: u64) -> usize {
-        self.index(cookie << 1)
+        self.index(cookie << COOKIE_SHIFT)
     }
 
     /// The greatest cookie that the interval of the bucket at `index` can hold.
     fn last_cookie(&self, index: usize) -> u64 {
-        (self.first_hash(index) | ((1 << self.hash_shift) - 1)) >> 1
+        (self.first_hash(index) | ((1 << self.hash_shift) - 1)) >> COOKIE_SHIFT
     }
 }
 
@@ -190,14 +195,16 @@ impl Table {
 pub(crate) struct NameTable {
     table: Atomic<Table>,
     keys: [u64; 2],
-    /// Where names are not told apart by their bytes alone.
-    matching: Option<Box<Matching>>,
+    /// What most tables never need.
+    special: OnceBox<Special>,
     resize: Mutex<()>,
 }
 
-/// How names are told apart, where not by their bytes alone.
+/// How names are told apart, where not by their bytes alone; and which of them are here.
 #[derive(Default)]
-struct Matching {
+struct Special {
+    /// Which names are here; see `partial`.
+    coverage: AtomicU64,
     /// How they may be found whatever their case.
     fold: Option<FoldName>,
     /// They are. It changes under the locks of all buckets, while there are no names.
@@ -226,6 +233,11 @@ impl<'a> HashedName<'a> {
         }
     }
 
+    /// The cookie of a name that no other has the hash of.
+    pub fn cookie(self) -> u64 {
+        chain::cookie(self.hash, 0)
+    }
+
     /// True where another name is found by this one.
     fn folds_to(&self, other: &[u8]) -> bool {
         let fold = |name| self.fold.and_then(|fold| fold(name));
@@ -243,6 +255,10 @@ pub(crate) struct LockedBucket<'g> {
     table: &'g Table,
     /// Somebody else held it when this thread came.
     was_held: bool,
+    /// Names that are removed stay as absent ones.
+    keeps_absent: bool,
+    /// What names that are changed are marked with.
+    stamp: Cell<Stamp>,
     _lock: RawGuard<'g>,
 }
 
@@ -295,7 +311,7 @@ impl<'g> LockedBuckets<'g> {
         self.buckets
             .iter()
             .filter(|held| std::ptr::eq(held.table, current))
-            .all(|held| held.bucket.head(guard).is_null())
+            .all(|held| !held.bucket.has_names(guard))
     }
 
     /// Makes every locked bucket of the table dead.
@@ -361,9 +377,9 @@ impl NameTable {
     /// The same with names found whatever their case, now or later on. Before anybody shares it.
     pub fn folding(mut self, fold: Option<FoldName>, is_folding: bool) -> NameTable {
         if fold.is_some() {
-            let matching = self.matching.get_or_insert_default();
-            matching.fold = fold;
-            matching.is_folding = AtomicBool::new(is_folding);
+            let special = self.special.get_mut_or_make(Special::default);
+            special.fold = fold;
+            special.is_folding = AtomicBool::new(is_folding);
         }
         self
     }
@@ -371,7 +387,7 @@ impl NameTable {
     /// The same with only so many names of a class. Before anybody shares it.
     pub fn classed(mut self, classes: Option<&'static NameClasses>) -> NameTable {
         if classes.is_some() {
-            self.matching.get_or_insert_default().classes = classes;
+            self.special.get_mut_or_make(Special::default).classes = classes;
         }
         self
     }
@@ -382,7 +398,7 @@ impl NameTable {
         NameTable {
             table: Atomic::new(Table::new(buckets)),
             keys,
-            matching: None,
+            special: OnceBox::new(),
             resize: Mutex::new(&classes::RESIZE, ()),
         }
     }
@@ -398,7 +414,8 @@ impl NameTable {
         let current = table.current(guard);
         for (name, ino, kind) in names {
             let name = table.hashed(&name);
-            current.bucket_of(name.hash).insert(name, ino, kind, guard);
+            let bucket = current.bucket_of(name.hash);
+            bucket.insert(name, ino, kind, Stamp::STORED, guard);
         }
         table
     }
@@ -429,16 +446,16 @@ impl NameTable {
     /// Set where names are found whatever their case.
     #[inline]
     pub fn fold(&self) -> Option<FoldName> {
-        let matching = self.matching.as_ref()?;
-        (matching.fold).filter(|_| matching.is_folding.load(Ordering::Acquire))
+        let special = self.special.get()?;
+        (special.fold).filter(|_| special.is_folding.load(Ordering::Acquire))
     }
 
     /// Lets names be found whatever their case, or as they are. The evidence are the locked
     /// buckets, all of them, and no name is there.
     pub fn set_folding(&self, held: &LockedBuckets<'_>, is_folding: bool, guard: &Guard) {
         debug_assert!(held.is_empty(self, guard));
-        if let Some(matching) = &self.matching {
-            matching.is_folding.store(is_folding, Ordering::Release);
+        if let Some(special) = self.special.get() {
+            special.is_folding.store(is_folding, Ordering::Release);
         }
     }
 
@@ -465,7 +482,13 @@ impl NameTable {
     }
 
     /// The node of a name. Takes no lock.
+    #[inline]
     pub fn find<'g>(&self, name: HashedName<'_>, guard: &'g Guard) -> Option<&'g Node> {
+        self.find_any(name, guard).filter(|node| !node.is_absent())
+    }
+
+    /// The same, of a name that is known to be absent too.
+    fn find_any<'g>(&self, name: HashedName<'_>, guard: &'g Guard) -> Option<&'g Node> {
         self.debug_assert_hashed(name);
         let bucket = self.current(guard).bucket_of(name.hash);
         scheduling_point();
@@ -553,6 +576,8 @@ impl NameTable {
                     bucket,
                     table,
                     was_held,
+                    keeps_absent: self.keeps_absent(),
+                    stamp: Cell::default(),
                     _lock: lock,
                 });
             }
@@ -580,6 +605,8 @@ impl NameTable {
                 bucket,
                 table,
                 was_held: false,
+                keeps_absent: self.keeps_absent(),
+                stamp: Cell::default(),
                 _lock: lock,
             });
         }
@@ -599,31 +626,13 @@ impl NameTable {
         Ok(held)
     }
 
-    /// About how many bytes it takes on the heap: exactly so many while it is small.
-    pub fn bytes(&self, guard: &Guard) -> usize {
-        let current = self.current(guard);
-        let names = match current.count() {
-            ..=COUNTED_MAX => current
-                .buckets()
-                .map(|bucket| bucket.length() as usize)
-                .sum(),
-            _ => self.length_about(guard) as usize,
-        };
-        names * NAME_BYTES + current.lines.len() * size_of::<Line>()
-    }
-
-    /// About how many names there are: three for each bucket, and nothing is counted.
-    pub fn length_about(&self, guard: &Guard) -> u64 {
-        self.current(guard).count() as u64 * 3
-    }
-
     /// False when there were names during the call; a quick answer before the exact one under the
     /// locks. Of a bucket that left one cannot tell, since its head stays what it was: the exact
     /// check decides, which waits for the growth to end.
     pub fn seems_empty(&self, guard: &Guard) -> bool {
         self.current(guard).buckets().all(|bucket| {
             let head = bucket.head(guard);
-            head.is_null() || head.tag() & LEFT != 0
+            head.is_null() || head.tag() & LEFT != 0 || !bucket.has_names(guard)
         })
     }
 
@@ -639,7 +648,12 @@ impl NameTable {
         guard: &Guard,
     ) -> bool {
         self.debug_assert_hashed(name);
-        held.bucket.insert(name, ino, Some(kind), guard);
+        let stamp = held.stamp.get();
+        if let Some(absent) = self.absent(held, name, guard) {
+            held.bucket.replace(absent, ino, Some(kind), stamp, guard);
+            return false;
+        }
+        held.bucket.insert(name, ino, Some(kind), stamp, guard);
         self.is_long(held.bucket, guard) || held.was_held && held.table.wants_more_for_writers()
     }
 
@@ -683,11 +697,32 @@ impl NameTable {
     }
 }
 
+impl NameTable {
+    /// Puts a table in the place of the current one, whose names it has. No operation runs.
+    fn replace_table(&self, old: &Table, new: Table, guard: &Guard) {
+        self.table.store(Owned::new(new), Ordering::Release);
+        let retired = Shared::from(std::ptr::from_ref(old));
+        // SAFETY: `self.table` no longer names it.
+        unsafe { retire(retired, guard) };
+    }
+}
+
 impl<'g> LockedBucket<'g> {
     /// The node of a name that hashes here.
     pub fn find(&self, name: HashedName<'_>, guard: &'g Guard) -> Option<&'g Node> {
+        self.find_any(name, guard).filter(|node| !node.is_absent())
+    }
+
+    fn find_any(&self, name: HashedName<'_>, guard: &'g Guard) -> Option<&'g Node> {
         let head = self.bucket.head(guard);
         self.bucket.find(head, name, guard)
+    }
+
+    /// The change of names here was just logged: in which generation, or an earlier one.
+    pub fn note_generation(&self, generation: impl FnOnce() -> u64) {
+        if self.keeps_absent {
+            self.stamp.set(Stamp::of(generation()));
+        }
     }
 
     /// A number for the next log record of a name in this bucket.
@@ -699,12 +734,16 @@ impl<'g> LockedBucket<'g> {
 
     /// Takes a name out.
     pub fn remove(&self, node: &'g Node, guard: &Guard) {
-        self.bucket.remove(node, guard);
+        match self.keeps_absent {
+            true => self.bucket.make_absent(node, self.stamp.get(), guard),
+            false => self.bucket.remove(node, guard),
+        }
     }
 
     /// Lets a name that is there name another inode, in one step.
     pub fn replace(&self, node: &'g Node, ino: Ino, kind: FileKind, guard: &Guard) {
-        self.bucket.replace(node, ino, kind, guard);
+        let stamp = self.stamp.get();
+        self.bucket.replace(node, ino, Some(kind), stamp, guard);
     }
 }
 

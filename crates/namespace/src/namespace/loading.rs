@@ -7,10 +7,11 @@ use finefs_locks::primitive::atomic::Ordering;
 use crate::base::classes;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
+use crate::base::store::PlacedName;
 use crate::base::types::Ino;
 use crate::data::extent_map::ExtentMap;
 use crate::inode::{Body, Core, INODE_BYTES, Inode, Xattrs};
-use crate::names::name_table::NameTable;
+use crate::names::name_table::{Dead, HashedName, Known, NameTable};
 use crate::namespace::Namespace;
 
 impl Namespace {
@@ -70,6 +71,14 @@ impl Namespace {
             if let Some(error) = &inode.unreadable {
                 return Err(error.as_ref().clone());
             }
+            let identity = &self.geometry.identity;
+            let keys = identity.keys_of(inode.ino, inode.generation);
+            let names_min = self.memory.part() / NameTable::BYTES_A_NAME;
+            let large = self.store.open_large_directory(inode.ino, names_min);
+            if let Some(parent) = self.note_load(large)? {
+                directory.parent.store(parent.0, Ordering::Release);
+                return Ok(NameTable::new(keys).partial());
+            }
             let image = self.note_load(self.store.load_directory(inode.ino))?;
             directory.parent.store(image.parent.0, Ordering::Release);
             if let Some(damage) = image.damage {
@@ -77,11 +86,7 @@ impl Namespace {
                 inode.note_names_damage(damage);
             }
             let entries = image.entries.into_iter();
-            let identity = &self.geometry.identity;
-            let empty = NameTable::with_capacity(
-                entries.len(),
-                identity.keys_of(inode.ino, inode.generation),
-            );
+            let empty = NameTable::with_capacity(entries.len(), keys);
             let fold = self.geometry.folding.map(|folding| folding.fold);
             let loaded = empty
                 .folding(fold, inode.flags().contains(FileFlags::CASEFOLD))
@@ -91,6 +96,76 @@ impl Namespace {
         })?;
         self.recount_if(is_fresh, inode);
         Ok(table)
+    }
+
+    /// Sees to it that a table knows of a name what there is to know, until the operation ends.
+    #[inline]
+    pub(crate) fn learn(
+        &self,
+        dir: &Inode,
+        table: &NameTable,
+        name: HashedName<'_>,
+        guard: &Guard,
+    ) -> Result<()> {
+        match table.is_partial() {
+            true => self.learn_of_store(dir, table, name, guard),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn learn_of_store(
+        &self,
+        dir: &Inode,
+        table: &NameTable,
+        name: HashedName<'_>,
+        guard: &Guard,
+    ) -> Result<()> {
+        let may_be = (1..=self.geometry.name_max as usize).contains(&name.bytes.len())
+            && !matches!(name.bytes, b"." | b"..");
+        if !may_be || !matches!(table.known(name, guard), Known::Unknown) {
+            return Ok(());
+        }
+        let find = || self.store.find_name(dir.ino, name.bytes);
+        let Some(found) = self.note_load(self.scheme.device(find))? else {
+            return Ok(());
+        };
+        let wants_room = match table.lock(dir.ino, name, guard) {
+            Ok(held) => table.learn(&held, name, found, guard),
+            // It was removed, or is another kind of directory by now.
+            Err(Dead) => false,
+        };
+        if wants_room {
+            table.grow(dir.ino, guard);
+            self.recount(dir);
+        }
+        Ok(())
+    }
+
+    /// Sees to it that a table which has no names is that of a directory without names.
+    /// `Error::NotEmpty` where there are some.
+    pub(crate) fn learn_emptiness(
+        &self,
+        dir: &Inode,
+        table: &NameTable,
+        guard: &Guard,
+    ) -> Result<()> {
+        let (mut place, mut names) = (Some(0), Vec::new());
+        while let Some(from) = place.filter(|_| table.is_partial()) {
+            names.clear();
+            place = self.note_load(self.store.names_from(dir.ino, from, &mut names))?;
+            let is_there = |placed: &PlacedName| {
+                let name = table.hashed(&placed.entry.name);
+                !matches!(table.known(name, guard), Known::Absent)
+            };
+            if names.iter().any(is_there) {
+                return Err(Error::NotEmpty);
+            }
+            if place.is_none() {
+                table.become_whole();
+            }
+        }
+        Ok(())
     }
 
     /// Counts anew what an inode takes of which something was loaded.

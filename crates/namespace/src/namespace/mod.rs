@@ -118,6 +118,12 @@ impl Namespace {
         &self.geometry
     }
 
+    /// Bytes of what was loaded or made and can be given back, about: what
+    /// [`Options::cache_bytes`] bounds.
+    pub fn cached_bytes(&self) -> u64 {
+        self.memory.bytes().max(0) as u64
+    }
+
     /// True when every change is refused.
     pub fn is_read_only(&self) -> bool {
         self.options.is_read_only

@@ -121,11 +121,7 @@ impl Namespace {
         table.expect_change(name, guard);
         check_new_name(self, located, is_directory, guard)?;
         table.expect_insert(name, guard);
-        self.check_access(caller, dir, WRITE)?;
-        self.check_may_add(dir)?;
-        if is_directory {
-            self.check_directory_links(dir)?;
-        }
+        self.check_may_make(caller, dir, is_directory)?;
         let inherited = self.inherited(dir, new.kind, new.permissions, guard)?;
         let inherited = inherited.as_deref();
         let reservation = self.reserve_new((dir, table), new, inherited, guard)?;
@@ -169,6 +165,7 @@ impl Namespace {
                 self.log_new(|| [created(), entry()], inherited, blocks, touched);
             }
             dir.set_modified(attributes.times.created);
+            held.note_generation(|| self.log.current());
             wants_room |= table.insert(&held, name, attributes.ino, new.kind, guard);
         }
         if wants_room {
@@ -265,6 +262,16 @@ impl Namespace {
             plans.push(Plan::Xattr);
         }
         self.reserve(&plans)
+    }
+
+    /// Whether the caller may make something in a directory.
+    fn check_may_make(&self, caller: &Caller, dir: &Inode, is_directory: bool) -> Result<()> {
+        self.check_access(caller, dir, WRITE)?;
+        self.check_may_add(dir)?;
+        match is_directory {
+            true => self.check_directory_links(dir),
+            false => Ok(()),
+        }
     }
 
     /// Whether names may be added to a directory: not if it is damaged, nor without its key.
@@ -382,6 +389,7 @@ impl Namespace {
                 inode.set_unnamed(&lock, false);
                 inode.set_time(Time::Changed, now);
                 dir.set_modified(now);
+                held.note_generation(|| self.log.current());
                 wants_room = table.insert(&held, name, ino, inode.kind, guard);
             }
             if wants_room {
@@ -440,6 +448,7 @@ impl Namespace {
             child.set_link_count(&lock, links);
             child.set_time(Time::Changed, now);
             dir.set_modified(now);
+            held.note_generation(|| self.log.current());
             let unnaming = self.inodes.begin_unnaming(child);
             held.remove(node, guard);
             drop(unnaming);
@@ -505,6 +514,7 @@ impl Namespace {
         if !names.seems_empty(guard) {
             return Err(Error::NotEmpty);
         }
+        self.learn_emptiness(child, names, guard)?;
         Ok(names)
     }
 
@@ -569,6 +579,7 @@ impl Namespace {
         dir.set_modified(now);
         held.kill(names, guard);
         let unnaming = self.inodes.begin_unnaming(child);
+        held.get(0).note_generation(|| self.log.current());
         held.get(0).remove(node, guard);
         drop(unnaming);
         drop(lock);

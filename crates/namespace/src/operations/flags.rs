@@ -1,5 +1,6 @@
 //! What chattr(1) sets (FS_IOC_SETFLAGS).
 
+use crossbeam_epoch::Guard;
 use finefs_locks::RwLock;
 
 use crate::access::permission::check_owner;
@@ -55,7 +56,7 @@ impl Namespace {
         let special = special_changes(inode, change(inode.flags()));
         let names = match special.is_empty() {
             true => None,
-            false => Some(self.names_to_change(inode, special)?),
+            false => Some(self.names_to_change(inode, special, guard)?),
         };
         let encrypting = self.encrypting(inode, special)?;
         let resize = names.map(NameTable::lock_resize);
@@ -138,7 +139,12 @@ impl Namespace {
     }
 
     /// The names of a directory that is to fold case, or to cease to, or to be encrypted.
-    fn names_to_change<'g>(&self, inode: &'g Inode, special: FileFlags) -> Result<&'g NameTable> {
+    fn names_to_change<'g>(
+        &self,
+        inode: &'g Inode,
+        special: FileFlags,
+        guard: &Guard,
+    ) -> Result<&'g NameTable> {
         if special.contains(FileFlags::ENCRYPTED) && inode.ino == self.root() {
             return Err(Error::NotPermitted);
         }
@@ -147,6 +153,7 @@ impl Namespace {
         }
         let names = self.table(inode)?;
         inode.check_names()?;
+        self.learn_emptiness(inode, names, guard)?;
         Ok(names)
     }
 }

@@ -125,6 +125,7 @@ impl Namespace {
                 self.check_text(name)?;
             }
         }
+        self.learn(dir, table, name, guard)?;
         loop {
             let node = table.find(name, guard).ok_or(Error::NotFound)?;
             match self.inode(node.ino, guard) {

@@ -6,7 +6,7 @@
 //! | `entries`, `rename` | names come, go and move |
 //! | `new_inode` | what a create makes |
 //! | `paths` | operations on paths |
-//! | `read_directory` | listings |
+//! | `read_directory`, `read_large_directory` | listings |
 //! | `attributes`, `xattrs` | stat, chmod and their like; extended attributes |
 //! | `file_system` | the label; free space |
 //! | `flags` | what chattr(1) sets |
@@ -48,6 +48,7 @@ mod packed;
 pub(crate) mod paths;
 mod pending;
 pub(crate) mod read_directory;
+mod read_large_directory;
 pub(crate) mod rename;
 pub(crate) mod set_id;
 mod shutdown;

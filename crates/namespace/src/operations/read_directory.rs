@@ -24,6 +24,16 @@ pub struct DirectoryEntry<'a> {
     pub cookie: u64,
 }
 
+/// Takes entries until it is full.
+pub(super) type Sink<'a> = &'a mut dyn FnMut(DirectoryEntry<'_>) -> bool;
+
+/// A directory that is being listed.
+pub(super) struct Listing<'g> {
+    pub dir: &'g Inode,
+    pub table: &'g NameTable,
+    pub guard: &'g Guard,
+}
+
 impl Namespace {
     /// Gives the entries after `cookie` (0: from the start, `.` and `..` first) to `sink`, until it
     /// answers that it is full; the entry it then refused comes again next time. An entry that is
@@ -42,9 +52,12 @@ impl Namespace {
         &self,
         ino: Ino,
         cookie: u64,
-        sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
+        sink: Sink<'_>,
         atime: AtimeUpdate,
     ) -> Result<()> {
+        if cookie < COOKIE_FIRST {
+            self.prepare_listing(ino)?;
+        }
         let operation = self.begin(Call::ReadDirectory)?;
         let guard = &operation.guard;
         let dir = self.inode(ino, guard)?;
@@ -65,16 +78,22 @@ impl Namespace {
                 return Ok(());
             }
         }
+        let listing = Listing { dir, table, guard };
+        match self.is_listed_by_store(&listing, cookie) {
+            true => self.list_by_store(&listing, cookie, sink),
+            false => {
+                self.list_by_table(&listing, cookie, sink);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives the names after a cookie that a whole table has.
+    fn list_by_table(&self, listing: &Listing<'_>, cookie: u64, sink: Sink<'_>) {
+        let Listing { table, guard, .. } = *listing;
         table.for_each_after(cookie.max(COOKIE_FIRST - 1), guard, |node| {
-            let (ino, kind) = match node.kind {
-                // What the name was found to name: it may have been removed or replaced since.
-                Some(kind) => (node.ino, Some(kind)),
-                // Formats without kinds in their entries: the inode tells.
-                None => match self.listed(dir, table, node, guard) {
-                    Ok(inode) => (inode.ino, Some(inode.kind)),
-                    Err(Error::NotFound) => return true,
-                    Err(_) => (node.ino, None),
-                },
+            let Some((ino, kind)) = self.listed_as(listing, node) else {
+                return true;
             };
             sink(DirectoryEntry {
                 name: &node.name,
@@ -83,18 +102,30 @@ impl Namespace {
                 cookie: node.cookie(),
             })
         });
-        Ok(())
+    }
+
+    /// What a name is listed as naming; `None` where it was removed since it was found.
+    pub(super) fn listed_as(
+        &self,
+        listing: &Listing<'_>,
+        node: &Node,
+    ) -> Option<(Ino, Option<FileKind>)> {
+        match node.kind {
+            // What the name was found to name: it may have been removed or replaced since.
+            Some(kind) => Some((node.ino, Some(kind))),
+            // Formats without kinds in their entries: the inode tells.
+            None => match self.listed(listing, node) {
+                Ok(inode) => Some((inode.ino, Some(inode.kind))),
+                Err(Error::NotFound) => None,
+                Err(_) => Some((node.ino, None)),
+            },
+        }
     }
 
     /// The inode that a name names, which was found a moment ago. `Error::NotFound` where it was
     /// removed since; other errors where the inode cannot be loaded.
-    fn listed<'g>(
-        &'g self,
-        dir: &'g Inode,
-        table: &NameTable,
-        node: &Node,
-        guard: &'g Guard,
-    ) -> Result<&'g Inode> {
+    fn listed<'g>(&'g self, listing: &Listing<'g>, node: &Node) -> Result<&'g Inode> {
+        let Listing { dir, table, guard } = *listing;
         match self.inode(node.ino, guard) {
             Ok(inode) if !node.is_out(guard) => Ok(inode),
             // A name that was replaced is there all the time, and where it was. (What it named is

@@ -175,7 +175,7 @@ impl Namespace {
 
         let whiteout = self.whiteout(caller, &renaming, guard)?;
         let reservation = self.reserve_rename(&renaming, whiteout.as_ref(), guard)?;
-        let dying = self.dying(&renaming)?;
+        let dying = self.dying(&renaming, guard)?;
         let resize = dying.map(|(_, names)| names.lock_resize());
         let requests = renaming.requests(dying, resize.as_ref());
         let held = match lock_all(&requests, guard) {
@@ -232,7 +232,7 @@ impl Namespace {
         dying: Dying<'g>,
         guard: &Guard,
     ) -> Result<()> {
-        if dying.is_some_and(|(_, names)| !held.is_empty(names, guard)) {
+        if dying.is_some_and(|(_, names)| names.is_partial() || !held.is_empty(names, guard)) {
             return Err(Error::NotEmpty);
         }
         if nodes.to.is_some() {
@@ -445,12 +445,17 @@ impl Namespace {
     }
 
     /// The directory that is replaced, if one is, with its names.
-    fn dying<'g>(&self, renaming: &Renaming<'_, 'g>) -> Result<Dying<'g>> {
+    fn dying<'g>(&self, renaming: &Renaming<'_, 'g>, guard: &Guard) -> Result<Dying<'g>> {
         let Some(victim) = renaming.replaced().filter(|victim| is_directory(victim)) else {
             return Ok(None);
         };
         let names = self.table(victim)?;
         victim.check_names()?;
+        match self.learn_emptiness(victim, names, guard) {
+            // That is told where the name is known to name it.
+            Ok(()) | Err(Error::NotEmpty) => {}
+            Err(error) => return Err(error),
+        }
         Ok(Some((victim, names)))
     }
 
@@ -512,6 +517,9 @@ impl Namespace {
             self.inodes.begin_unnaming(moved),
             (renaming.victim).map(|victim| self.inodes.begin_unnaming(victim)),
         );
+        for side in [0, 1] {
+            held.get(side).note_generation(|| self.log.current());
+        }
         held.begin_rename(guard);
         let wants_room = match nodes.to {
             Some(node) => {

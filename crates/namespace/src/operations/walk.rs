@@ -127,7 +127,7 @@ impl Namespace {
                 let dir = self.inode(dir, guard)?;
                 dir.directory()?;
                 self.check_access(caller, dir, EXECUTE)?;
-                self.located(dir, Cow::Borrowed(name), false, false)
+                self.located(dir, Cow::Borrowed(name), (false, false), guard)
             }
             Place::Path(at) => Walk::new(self, caller, at, guard)?.find_last(),
         }
@@ -137,11 +137,13 @@ impl Namespace {
         &self,
         dir: &'g Inode,
         name: Cow<'g, [u8]>,
-        has_slash: bool,
-        is_root: bool,
+        (has_slash, is_root): (bool, bool),
+        guard: &Guard,
     ) -> Result<Located<'g>> {
         let table = self.table(dir)?;
-        let HashedName { hash, fold, .. } = table.hashed(&name);
+        let hashed = table.hashed(&name);
+        self.learn(dir, table, hashed, guard)?;
+        let HashedName { hash, fold, .. } = hashed;
         Ok(Located {
             dir,
             table,
@@ -185,9 +187,10 @@ impl<'g> Walk<'g> {
             let rest: &[u8] = &self.rest;
             let start = after_slashes(rest, self.position);
             if start == rest.len() {
+                let name = Cow::Borrowed(&b"."[..]);
                 return self
                     .namespace
-                    .located(self.at, Cow::Borrowed(b"."), true, true);
+                    .located(self.at, name, (true, true), self.guard);
             }
             self.at.directory()?;
             self.namespace.check_access(self.caller, self.at, EXECUTE)?;
@@ -202,7 +205,9 @@ impl<'g> Walk<'g> {
                     Cow::Owned(rest) => Cow::Owned(rest[start..end].to_vec()),
                 };
                 let has_slash = end < rest.len();
-                return self.namespace.located(self.at, name, has_slash, false);
+                return self
+                    .namespace
+                    .located(self.at, name, (has_slash, false), self.guard);
             }
             let table = self.namespace.table(self.at)?;
             let name = table.hashed(&rest[start..end]);

@@ -41,8 +41,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{
     Batch, BatchCost, BlockNo, BlockRun, Captured, Committed, DirectoryImage, EntryImage, Error,
-    Extent, FileKind, Geometry, Goal, Ino, InodeImage, LinkState, MemoryStore, Plan, Result,
-    Settled, StatFs, Store, Times,
+    Extent, FileKind, Geometry, Goal, Ino, InodeImage, LinkState, MemoryStore, PlacedName, Plan,
+    Result, Settled, StatFs, Store, Times,
 };
 
 use self::committed::{Inode, State};
@@ -318,6 +318,49 @@ impl Store for CheckedStore {
             entries: entries.collect(),
             damage: state.unchangeable.get(&ino).cloned(),
         })
+    }
+
+    /// Each directory that is sound can be read in parts.
+    fn open_large_directory(&self, ino: Ino, names_min: u64) -> Result<Option<Ino>> {
+        let state = self.state();
+        let inode = state.inodes.get(&ino).ok_or(Error::Stale)?;
+        let is_large = self.reloads
+            && inode.entries.len() as u64 > names_min
+            && !state.unchangeable.contains_key(&ino);
+        Ok(is_large.then_some(inode.parent))
+    }
+
+    fn find_name(&self, dir: Ino, name: &[u8]) -> Result<Option<(Ino, Option<FileKind>)>> {
+        let state = self.state();
+        let inode = state.inodes.get(&dir).ok_or(Error::Stale)?;
+        let found = inode.entries.get(name);
+        Ok(found.map(|(ino, kind)| (*ino, self.has_kinds.then_some(*kind))))
+    }
+
+    /// By length and first letters, a place at a time.
+    fn names_from(&self, dir: Ino, place: u64, names: &mut Vec<PlacedName>) -> Result<Option<u64>> {
+        let place_of = |name: &[u8]| {
+            let number = |byte: Option<&u8>| byte.map_or(0, |byte| u64::from(*byte));
+            ((name.len() as u64) << 16) | number(name.last()) << 8 | number(name.first())
+        };
+        let state = self.state();
+        let inode = state.inodes.get(&dir).ok_or(Error::Stale)?;
+        let places = inode.entries.keys().map(|name| place_of(name));
+        let Some(here) = places.filter(|at| *at >= place).min() else {
+            return Ok(None);
+        };
+        let there = inode.entries.iter();
+        names.extend(there.filter(|(name, _)| place_of(name) == here).map(
+            |(name, (ino, kind))| PlacedName {
+                place: here,
+                entry: EntryImage {
+                    name: name.clone(),
+                    ino: *ino,
+                    kind: self.has_kinds.then_some(*kind),
+                },
+            },
+        ));
+        Ok(Some(here + 1))
     }
 
     fn load_extents(&self, ino: Ino) -> Result<Vec<Extent>> {

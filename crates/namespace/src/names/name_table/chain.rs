@@ -8,7 +8,8 @@ use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use finefs_locks::RawLock;
 use finefs_locks::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::HashedName;
+use super::partial::Stamp;
+use super::{COOKIE_SHIFT, HashedName};
 use crate::base::retire::retire;
 use crate::base::types::{FileKind, Ino, NameBytes};
 
@@ -24,6 +25,9 @@ pub(super) const LEFT: usize = 8;
 /// Tag of the link of a node whose name names its inode no longer.
 const OUT: usize = 1;
 
+/// The number of no inode.
+const ABSENT: Ino = Ino(u64::MAX);
+
 /// Cookies below this are `start`, `.` and `..`.
 pub(crate) const COOKIE_FIRST: u64 = 3;
 
@@ -32,10 +36,12 @@ pub(crate) const COOKIE_FIRST: u64 = 3;
 pub(crate) struct Node {
     next: Atomic<Node>,
     hash: u64,
-    /// The inode that is named.
+    /// The inode that is named; [`ABSENT`] where it is known that the name is not there.
     pub ino: Ino,
     /// Which one it is of the names whose hashes would give them one cookie.
     rank: u32,
+    /// When it was changed last; counts in tables that are not whole.
+    stamp: Stamp,
     /// The inode's kind, where the store noted it.
     pub kind: Option<FileKind>,
     /// The name.
@@ -64,6 +70,12 @@ impl Node {
         self.hash
     }
 
+    /// True when what is known is that the name is not there.
+    #[inline]
+    pub(super) fn is_absent(&self) -> bool {
+        self.ino == ABSENT
+    }
+
     /// True when the name was taken out, or names another inode by now.
     #[inline]
     pub fn is_out(&self, guard: &Guard) -> bool {
@@ -82,7 +94,7 @@ impl Node {
 #[inline]
 pub(super) fn cookie(hash: u64, rank: u32) -> u64 {
     const LOWEST: u64 = (1 << 20) - 1;
-    let first = hash >> 1;
+    let first = hash >> COOKIE_SHIFT;
     let lowest = first.wrapping_add(u64::from(rank)) & LOWEST;
     (first & !LOWEST | lowest).max(COOKIE_FIRST)
 }
@@ -125,7 +137,8 @@ impl Bucket {
         self.length.load(Ordering::Relaxed)
     }
 
-    /// The node of a name in the chain that was found to begin at `head`, where that is not LEFT.
+    /// The node of a name, also of one that is absent, in the chain that was found to begin at
+    /// `head`, where that is not LEFT.
     pub(super) fn find<'g>(
         &self,
         head: Shared<'g, Node>,
@@ -151,6 +164,7 @@ impl Bucket {
         name: HashedName<'_>,
         ino: Ino,
         kind: Option<FileKind>,
+        stamp: Stamp,
         guard: &Guard,
     ) -> u32 {
         // Equal 63-bit hashes do not happen by chance, but readdir's promise shall not rest on
@@ -167,6 +181,7 @@ impl Bucket {
             hash: name.hash,
             rank,
             ino,
+            stamp,
             kind,
             name: NameBytes::from_slice(name.bytes),
         });
@@ -210,16 +225,73 @@ impl Bucket {
     }
 
     /// Lets the name of a node name another inode, in one step. The caller holds the lock.
-    pub(super) fn replace(&self, node: &Node, ino: Ino, kind: FileKind, guard: &Guard) {
+    pub(super) fn replace(
+        &self,
+        node: &Node,
+        ino: Ino,
+        kind: Option<FileKind>,
+        stamp: Stamp,
+        guard: &Guard,
+    ) {
         let successor = Owned::new(Node {
             next: Atomic::null(),
             hash: node.hash,
             rank: node.rank,
             ino,
-            kind: Some(kind),
+            stamp,
+            kind,
             name: NameBytes::from_slice(&node.name),
         });
         self.swing(node, Some(successor), guard);
+    }
+
+    /// Notes that a name is not there any more. The caller holds the lock.
+    pub(super) fn make_absent(&self, node: &Node, stamp: Stamp, guard: &Guard) {
+        self.replace(node, ABSENT, None, stamp, guard);
+    }
+
+    /// True where there is a name.
+    pub(super) fn has_names(&self, guard: &Guard) -> bool {
+        walk(self.head(guard), guard).any(|node| !node.is_absent())
+    }
+
+    /// Hands copies of its names over to a bucket of a table that takes the place of its own. No
+    /// operation runs.
+    pub(super) fn leave_to(&self, other: &Bucket, guard: &Guard) {
+        for node in walk(self.head(guard), guard) {
+            let name = HashedName {
+                bytes: &node.name,
+                hash: node.hash,
+                fold: None,
+            };
+            other.insert(name, node.ino, node.kind, node.stamp, guard);
+            // SAFETY: no operation follows this chain any more: the next ones begin at the other.
+            unsafe { retire(Shared::from(std::ptr::from_ref(node)), guard) };
+        }
+    }
+
+    /// Takes nodes out of the chain. No operation runs.
+    pub(super) fn retain(&self, stays: impl Fn(Stamp) -> bool, guard: &Guard) {
+        let mut link = &self.head;
+        loop {
+            let target = link.load(Ordering::Relaxed, guard);
+            // SAFETY: as in `walk`.
+            let Some(node) = (unsafe { target.as_ref() }) else {
+                break;
+            };
+            if stays(node.stamp) {
+                link = &node.next;
+                continue;
+            }
+            let after = node.next.load(Ordering::Relaxed, guard);
+            link.store(after.with_tag(target.tag()), Ordering::Release);
+            node.next.store(after.with_tag(OUT), Ordering::Release);
+            // SAFETY: as in `swing`: nobody else changes the chain.
+            unsafe { retire(target.with_tag(0), guard) };
+            if self.add_length(-1) == 0 {
+                self.filter.store(0, Ordering::Release);
+            }
+        }
     }
 
     /// Puts `successor`, or what follows, in the place of `node`.

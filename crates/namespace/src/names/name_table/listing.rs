@@ -16,7 +16,7 @@
 use crossbeam_epoch::{Guard, Shared};
 
 use super::chain::{LEFT, Node, RENAMING, node_at, scheduling_point, walk};
-use super::{NameTable, Table, next_of, wait_a_little};
+use super::{COOKIE_MAX, NameTable, Table, next_of, wait_a_little};
 
 /// Most buckets that are read at a time.
 pub(super) const BATCH: usize = if cfg!(feature = "shuttle") { 3 } else { 32 };
@@ -30,7 +30,7 @@ impl NameTable {
         let mut after = after;
         let mut nodes: Vec<&Node> = Vec::new();
         let mut buckets = BATCH_FIRST;
-        while after < u64::MAX >> 1 {
+        while after < COOKIE_MAX {
             // From the current table each time: that one bucket has moved to the next
             // table says nothing of the others.
             let table = self.current(guard);
@@ -40,7 +40,7 @@ impl NameTable {
                 None => one_bucket(table, after, &mut nodes, guard),
             };
             for node in &nodes {
-                if !visit(node) {
+                if !node.is_absent() && !visit(node) {
                     return;
                 }
             }

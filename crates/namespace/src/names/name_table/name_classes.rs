@@ -21,7 +21,7 @@ pub(super) fn combined(class: u64, own: u64) -> u64 {
 impl NameTable {
     #[inline]
     pub(super) fn classes(&self) -> Option<&'static NameClasses> {
-        self.matching.as_ref()?.classes
+        self.special.get()?.classes
     }
 
     /// Whether another name of a name's class can be put into its bucket, which the caller holds.

@@ -72,7 +72,7 @@ fn buckets_lie_in_the_order_of_cookies() {
             assert_eq!(table.index_of_cookie(before), index - 1);
             assert_eq!(table.index_of_cookie(before + 1), index);
         }
-        assert_eq!(table.last_cookie(count - 1), u64::MAX >> 1);
+        assert_eq!(table.last_cookie(count - 1), COOKIE_MAX);
     }
 }
 
@@ -404,10 +404,17 @@ fn names_of_one_hash_have_their_cookies() {
                 },
                 Ino(1),
                 None,
+                Stamp::STORED,
                 guard,
             );
         }
-        whole.insert(hashed("neighbour", hash ^ UPPER), Ino(2), None, guard);
+        whole.insert(
+            hashed("neighbour", hash ^ UPPER),
+            Ino(2),
+            None,
+            Stamp::STORED,
+            guard,
+        );
         let first = whole.head(guard);
         let cookies: Vec<u64> = walk(first, guard).map(Node::cookie).collect();
         assert!(cookies.is_sorted_by(|one, other| one < other));
@@ -541,7 +548,7 @@ fn names_that_stay_are_found_while_their_bucket_is_cut() {
         tasks.push(thread::spawn(move || {
             for _ in 0..8 {
                 let (mut after, mut count, guard) = (0, 0, &pin());
-                while after < u64::MAX >> 1 {
+                while after < COOKIE_MAX {
                     let mut nodes = Vec::new();
                     after = one_bucket(listed.current(guard), after, &mut nodes, guard);
                     count += nodes.len();
