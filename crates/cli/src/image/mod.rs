@@ -4,7 +4,7 @@
 //! | Module | Thing |
 //! |---|---|
 //! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `diff` (`layer`), `tar` | what reads |
-//! | `cp`, `mv`, `rm`, `make`, `owner`, `trim`, `defrag` | what edits |
+//! | `cp`, `mv`, `rm`, `make`, `chmod`, `owner` (`changes`), `trim`, `defrag` | what edits |
 //! | `xattr`, `flags` | what reads and edits: getfattr and setfattr, lsattr and chattr |
 //! | `building` | what build and tar share: progress, signals, what was left out |
 //! | `copying` | what cp and mv share: progress, signals, what could not be done |
@@ -18,6 +18,8 @@
 #[cfg(feature = "build")]
 pub(crate) mod building;
 mod cat;
+mod changes;
+mod chmod;
 mod clock;
 pub(crate) mod copying;
 mod cp;
@@ -83,8 +85,9 @@ pub(crate) enum ImageCommand {
     Ln(make::Ln),
     Touch(make::Touch),
     Truncate(make::Truncate),
-    Chmod(owner::Chmod),
+    Chmod(chmod::Chmod),
     Chown(owner::Chown),
+    Chgrp(owner::Chgrp),
     Setfattr(xattr::Setfattr),
     Chattr(flags::Chattr),
     Trim(trim::Trim),
@@ -135,6 +138,7 @@ impl ImageCommand {
             ImageCommand::Truncate(command) => command.run(context),
             ImageCommand::Chmod(command) => command.run(context),
             ImageCommand::Chown(command) => command.run(context),
+            ImageCommand::Chgrp(command) => command.run(context),
             ImageCommand::Setfattr(command) => command.run(context),
             ImageCommand::Chattr(command) => command.run(context),
             ImageCommand::Trim(command) => command.run(context),

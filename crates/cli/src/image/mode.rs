@@ -1,4 +1,4 @@
-//! Modes as chmod(1) reads them: octal, or `u+rwx,go-w,a=rX,+t`.
+//! Modes as chmod(1) reads them: octal, also with an operator as `+022`, or `u+rwx,go-w,a=rX,+t`.
 
 /// A mode that may depend on what a file has.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,6 +15,8 @@ struct Clause {
     has_conditional_execution: bool,
     /// `u`, `g` or `o`: the bits of them, by their shift.
     copied_from: Option<u32>,
+    /// Nobody is named: `=` clears the bits of everybody, also those of the umask.
+    is_of_all: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +34,11 @@ enum Operator {
 const UMASK: u32 = 0o022;
 
 impl Mode {
+    /// That of another file.
+    pub fn number(permissions: u32) -> Mode {
+        Mode(vec![Clause::number(permissions, false)])
+    }
+
     /// What a file with these permissions gets.
     pub fn of(&self, permissions: u32, is_directory: bool) -> u32 {
         let mut mode = permissions;
@@ -52,15 +59,7 @@ impl std::str::FromStr for Mode {
             if bits > 0o7777 {
                 return Err(invalid());
             }
-            return Ok(Mode(vec![Clause {
-                operator: Operator::Number {
-                    keeps_set_id: text.len() < 5,
-                },
-                who: 0o7777,
-                bits,
-                has_conditional_execution: false,
-                copied_from: None,
-            }]));
+            return Ok(Mode(vec![Clause::number(bits, text.len() < 5)]));
         }
         let mut clauses = Vec::new();
         for part in text.split(',') {
@@ -96,10 +95,30 @@ fn parse_part(part: &str) -> Option<Vec<Clause>> {
         };
         rest = &rest[1..];
         let end = rest.find(['+', '-', '=']).unwrap_or(rest.len());
-        clauses.push(parse_clause(operator, limit, &rest[..end])?);
+        let word = &rest[..end];
+        let is_of_all = people.is_empty();
+        clauses.push(match word.starts_with(|c: char| c.is_ascii_digit()) {
+            true if is_of_all => parse_digits(operator, word)?,
+            true => return None,
+            false => Clause {
+                is_of_all,
+                ..parse_clause(operator, limit, word)?
+            },
+        });
         rest = &rest[end..];
     }
     Some(clauses)
+}
+
+/// `+755`, `=644`: bits in octal, whatever the umask is.
+fn parse_digits(operator: Operator, digits: &str) -> Option<Clause> {
+    let bits = u32::from_str_radix(digits, 8).ok()?;
+    let number = Clause::number(bits, false);
+    let operator = match operator {
+        Operator::Set => number.operator,
+        operator => operator,
+    };
+    (bits <= 0o7777).then_some(Clause { operator, ..number })
 }
 
 fn parse_clause(operator: Operator, who: u32, letters: &str) -> Option<Clause> {
@@ -109,6 +128,7 @@ fn parse_clause(operator: Operator, who: u32, letters: &str) -> Option<Clause> {
         bits: 0,
         has_conditional_execution: false,
         copied_from: None,
+        is_of_all: false,
     };
     let shift = |letter| match letter {
         "u" => Some(6),
@@ -138,6 +158,17 @@ fn parse_clause(operator: Operator, who: u32, letters: &str) -> Option<Clause> {
 }
 
 impl Clause {
+    fn number(bits: u32, keeps_set_id: bool) -> Clause {
+        Clause {
+            operator: Operator::Number { keeps_set_id },
+            who: 0o7777,
+            bits,
+            has_conditional_execution: false,
+            copied_from: None,
+            is_of_all: true,
+        }
+    }
+
     fn apply(&self, mode: u32, is_directory: bool) -> u32 {
         let mut bits = self.bits;
         if self.has_conditional_execution && (is_directory || mode & 0o111 != 0) {
@@ -153,7 +184,8 @@ impl Clause {
             Operator::Set => {
                 // A directory keeps set-id bits that are not named.
                 let kept = if is_directory { 0o6000 } else { 0 };
-                mode & !(self.who & !kept) | bits
+                let cleared = if self.is_of_all { 0o7777 } else { self.who };
+                mode & !(cleared & !kept) | bits
             }
             Operator::Number { keeps_set_id } => {
                 let kept = match is_directory && keeps_set_id {
@@ -188,12 +220,17 @@ mod tests {
             ("o+s", 0o755, false, 0o755),
             ("g=", 0o2775, true, 0o2705),
             ("u+w-x", 0o555, false, 0o655),
+            ("=rw", 0o777, false, 0o644),
+            ("+022", 0o644, false, 0o666),
+            ("-7000,=755", 0o7700, false, 0o755),
+            ("g=u-w,o=g", 0o750, false, 0o755),
+            ("u=g,+X", 0o650, false, 0o551),
         ] {
             let mode: Mode = text.parse().unwrap();
             let found = mode.of(before, is_directory);
             assert_eq!(found, after, "{text}: {found:o}");
         }
-        for bad in ["", "u", "888", "u+q", "77777", "x+r", ","] {
+        for bad in ["", "u", "888", "u+q", "77777", "x+r", ",", "u+7", "+8", "=77777"] {
             assert!(bad.parse::<Mode>().is_err(), "{bad}");
         }
     }

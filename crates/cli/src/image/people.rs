@@ -19,6 +19,8 @@ pub(super) struct People {
 struct Table {
     names: HashMap<u32, String>,
     numbers: HashMap<String, u32>,
+    /// The field behind a number: of users their own group.
+    groups: HashMap<String, u32>,
 }
 
 impl People {
@@ -51,6 +53,20 @@ impl People {
     pub fn gid(&self, text: &str) -> Option<u32> {
         self.groups.number(text)
     }
+
+    /// The group that a user has by /etc/passwd; none of one who is given by number.
+    pub fn own_group(&self, user: &str) -> Option<u32> {
+        self.users.groups.get(user).copied()
+    }
+
+    /// Whether a number has a name.
+    pub fn knows_uid(&self, uid: u32) -> bool {
+        self.users.names.contains_key(&uid)
+    }
+
+    pub fn knows_gid(&self, gid: u32) -> bool {
+        self.groups.names.contains_key(&gid)
+    }
 }
 
 impl Table {
@@ -67,11 +83,17 @@ impl Table {
             if let (Some(name), Some(number)) = (name, number) {
                 table.names.entry(number).or_insert_with(|| name.to_owned());
                 table.numbers.entry(name.to_owned()).or_insert(number);
+                let group = fields.next().and_then(|field| field.parse().ok());
+                table
+                    .groups
+                    .entry(name.to_owned())
+                    .or_insert(group.unwrap_or(number));
             }
         }
         // Everywhere so.
         table.names.entry(0).or_insert_with(|| "root".to_owned());
         table.numbers.entry("root".to_owned()).or_insert(0);
+        table.groups.entry("root".to_owned()).or_insert(0);
         table
     }
 
