@@ -45,6 +45,15 @@ pub fn say(line: impl fmt::Display) {
     print_beside(&format!("{program}: {line}\n"));
 }
 
+/// Asks on standard error, and reads the answer from standard input; true for what begins with y.
+/// Nobody there is a no.
+pub(crate) fn ask(question: &str) -> bool {
+    let program = PROGRAM.get().copied().unwrap_or("finefs");
+    print_beside(&format!("{program}: {} ", printable(question)));
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).is_ok() && answer.trim_start().starts_with(['y', 'Y'])
+}
+
 /// With control characters as `\n`, `\u{1b}`.
 fn printable(line: &str) -> String {
     let mut out = String::with_capacity(line.len());

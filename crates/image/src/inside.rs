@@ -168,6 +168,15 @@ impl SourceDir for ImageDir {
     fn xattrs(&self, name: &OsStr, follow: Follow) -> Result<Vec<Xattr>> {
         self.read_xattrs(name, follow).map_err(self.failed(name))
     }
+
+    fn path_in_image(&self, name: &OsStr, follow: Follow) -> Result<Option<PathBuf>> {
+        let path = path_with(&self.path, name);
+        let path = match follow {
+            Follow::Yes => self.source.fs.canonicalize(&path),
+            Follow::No => Ok(path),
+        };
+        path.map(Some).map_err(self.failed(name))
+    }
 }
 
 impl SinkDir for ImageDir {

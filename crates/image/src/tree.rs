@@ -38,6 +38,10 @@ pub trait SourceDir: Send + Sync {
     fn read_link(&self, name: &OsStr) -> Result<PathBuf>;
     /// All extended attributes that may be read.
     fn xattrs(&self, name: &OsStr, follow: Follow) -> Result<Vec<Xattr>>;
+    /// The path in the image; `None` where it is none.
+    fn path_in_image(&self, _name: &OsStr, _follow: Follow) -> Result<Option<PathBuf>> {
+        Ok(None)
+    }
 }
 
 /// An open file that is read.

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::Args;
-use finefs::{FileKind, LastLink};
+use finefs::LastLink;
 use finefs_image::walk::{Step, Walk};
 use finefs_image::{Attributes, Error, Result};
 
@@ -109,25 +109,23 @@ impl Changes {
     }
 
     fn below(&self, session: &mut Session, at: &At, follows: bool, edit: &Edit<'_>) {
-        let is_link = |at: &At| {
-            let found = at.fs.symlink_metadata(at.path());
-            found.is_ok_and(|found| found.file_type().kind() == FileKind::Symlink)
-        };
+        let found = at.fs.symlink_metadata(at.path());
+        let is_link = found.is_ok_and(|found| found.is_symlink());
         let mut start = at.clone();
-        if follows && is_link(at) {
+        if follows && is_link {
+            let found = at.told(at.fs.metadata(at.path()));
+            let Some(found) = self.check(session, found) else {
+                return;
+            };
+            if !found.is_dir() {
+                let found = Attributes::inside(&found, 0);
+                let done = self.one(at, &found, LastLink::Follow, edit);
+                self.check(session, done);
+                return;
+            }
             let mut path = at.path().as_os_str().to_owned();
             path.push("/");
-            let found = at.fs.metadata(at.path());
-            match found.is_ok_and(|found| found.is_dir()) {
-                true => start = at.with(path),
-                false => {
-                    let target = at.told(at.fs.canonicalize(at.path()));
-                    let Some(path) = self.check(session, target) else {
-                        return;
-                    };
-                    start = at.with(path);
-                }
-            }
+            start = at.with(path);
         }
         for step in Walk::new(&start.fs, &start.address) {
             let done = step.and_then(|step| match step {
@@ -144,7 +142,9 @@ impl Changes {
     fn one(&self, at: &At, found: &Attributes, link: LastLink, edit: &Edit<'_>) -> Result<()> {
         let outcome = edit(at, found, link)?;
         match self.verbose || self.changes && outcome.is_changed {
-            true => print(&format!("{}\n", outcome.line)).map_err(|Failure(line)| Error::new("", line)),
+            true => {
+                print(&format!("{}\n", outcome.line)).map_err(|Failure(line)| Error::new("", line))
+            }
             false => Ok(()),
         }
     }

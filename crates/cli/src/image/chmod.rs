@@ -18,9 +18,12 @@ use crate::CliResult;
 #[command(override_usage = "finefs chmod [OPTIONS] MODE IMAGE:/PATH...\n       \
                             finefs chmod [OPTIONS] --reference=IMAGE:/FILE IMAGE:/PATH...")]
 pub(crate) struct Chmod {
-    /// MODE: octal, or as u+rwx,go-w,a=rX; then the files
-    #[arg(value_name = "IMAGE:/PATH", required = true, allow_hyphen_values = true)]
-    words: Vec<OsString>,
+    /// Octal, or as u+rwx,go-w,a=rX
+    #[arg(value_name = "MODE", allow_hyphen_values = true)]
+    first: OsString,
+    /// The files
+    #[arg(value_name = "IMAGE:/PATH")]
+    rest: Vec<OsString>,
     #[command(flatten)]
     changes: Changes,
     #[command(flatten)]
@@ -30,7 +33,8 @@ pub(crate) struct Chmod {
 impl Chmod {
     pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
         let mut session = Session::new(context, "finefs chmod", &self.place);
-        let words = self.changes.split(&mut session, &self.words, "a mode");
+        let words = [&[self.first.clone()], &self.rest[..]].concat();
+        let words = self.changes.split(&mut session, &words, "a mode");
         let Some((mode, operands)) = words else {
             return session.end();
         };

@@ -73,11 +73,16 @@ pub(super) fn utc(seconds: i64) -> Local {
 /// The seconds of a moment in the local time zone; its offset does not count. `None` for what is no
 /// time.
 pub(super) fn seconds(local: Local) -> Option<i64> {
+    seconds_of_day(local, i64::from(local.day))
+}
+
+/// The same of another day, which may lie before or behind the month.
+pub(super) fn seconds_of_day(local: Local, day: i64) -> Option<i64> {
     // SAFETY: all bits zero are a valid `tm`.
     let mut parts: libc::tm = unsafe { MaybeUninit::zeroed().assume_init() };
     parts.tm_year = i32::try_from(local.year - 1900).ok()?;
     parts.tm_mon = local.month as i32 - 1;
-    parts.tm_mday = local.day as i32;
+    parts.tm_mday = i32::try_from(day).ok()?;
     parts.tm_hour = local.hour as i32;
     parts.tm_min = local.minute as i32;
     parts.tm_sec = local.second as i32;
@@ -85,6 +90,16 @@ pub(super) fn seconds(local: Local) -> Option<i64> {
     // SAFETY: the pointer is of a live value, which the function changes and does not keep.
     let seconds = unsafe { libc::mktime(&mut parts) };
     Some(seconds as i64)
+}
+
+/// 1 to 366.
+pub(super) fn day_of_year(at: &Local) -> i64 {
+    let first = Local {
+        month: 1,
+        day: 1,
+        ..*at
+    };
+    (utc_seconds(*at) - utc_seconds(first)) / 86_400 + 1
 }
 
 /// The seconds of a moment in universal time.

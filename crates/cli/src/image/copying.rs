@@ -13,7 +13,7 @@ use finefs_image::tree::{Room, SourceDir};
 use super::session::Session;
 use super::text;
 use crate::file_limit::raise_file_limit;
-use crate::output::{print, say};
+use crate::output::{ask, print, say};
 use crate::progress::{self, Companion, Step};
 use crate::{CliResult, Failure};
 
@@ -126,6 +126,10 @@ pub(super) fn end(session: Session, copying: &Copying) -> CliResult<ExitCode> {
 impl Observer for Copying {
     fn failed(&self, error: &Error) {
         say(error);
+    }
+
+    fn may_replace(&self, to: &str) -> bool {
+        ask(&format!("overwrite '{to}'?"))
     }
 
     fn copied(&self, from: &dyn Fn() -> String, to: &dyn Fn() -> String) {

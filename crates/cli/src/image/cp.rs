@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use finefs_image::address::split_path;
-use finefs_image::copy::{self, Existing, Links, Options, Preserve, Sparse, Task};
+use finefs_image::copy::{self, Existing, Links, Makes, Options, Preserve, Sparse, Task};
 use finefs_image::tree::{Follow, SinkDir, SourceDir};
 use finefs_image::{Error, Operand};
 
@@ -50,14 +50,24 @@ pub(crate) struct Cp {
     )]
     no_preserve: Vec<Attribute>,
     /// Leave files that are there
-    #[arg(short, long, overrides_with = "force")]
+    #[arg(short, long, overrides_with = "interactive")]
     no_clobber: bool,
-    /// Replace files that are there, as without it
+    /// Ask before a file that is there is replaced
+    #[arg(short, long, overrides_with = "no_clobber")]
+    interactive: bool,
+    /// Replace files that are there, as without it; with -l and -s, by links
     #[arg(short, long)]
     force: bool,
-    /// Replace files only by newer ones
+    /// Replace files only by newer ones; or which: all, none, older
+    #[arg(short, long, value_name = "WHICH", num_args = 0..=1, require_equals = true,
+          default_missing_value = "older")]
+    update: Option<Update>,
+    /// Make hard links instead of copies, within an image
+    #[arg(short, long, conflicts_with = "symbolic_link")]
+    link: bool,
+    /// Make symbolic links instead of copies, within an image
     #[arg(short, long)]
-    update: bool,
+    symbolic_link: bool,
     /// Follow all symbolic links of the sources
     #[arg(short = 'L', long, overrides_with_all = ["no_dereference", "named_links"])]
     dereference: bool,
@@ -70,6 +80,13 @@ pub(crate) struct Cp {
     /// What becomes of holes: kept, made where blocks are zeros, or filled
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     sparse: When,
+    /// Whether blocks are shared: ext has none that are, so auto and never are the same
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
+          default_missing_value = "always")]
+    reflink: Option<When>,
+    /// Stay in the file system, as without it
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
     /// The directory to copy into
     #[arg(short, long, value_name = "DIR")]
     target_directory: Option<OsString>,
@@ -98,7 +115,15 @@ enum Attribute {
     All,
 }
 
-/// A word of --sparse.
+/// A word of --update.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Update {
+    All,
+    None,
+    Older,
+}
+
+/// A word of --sparse and --reflink.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum When {
     Auto,
@@ -109,6 +134,10 @@ enum When {
 impl Cp {
     pub(crate) fn run(mut self, context: &mut Context) -> CliResult<ExitCode> {
         let mut session = Session::new(context, "finefs cp", &self.place);
+        if self.reflink == Some(When::Always) {
+            session.fail("--reflink=always: ext has no shared blocks; take --reflink=auto");
+            return session.end();
+        }
         let has_directory = self.target_directory.is_some();
         let operands = std::mem::take(&mut self.operands);
         let named = session.sources_and_destination(operands, self.target_directory.take());
@@ -179,7 +208,8 @@ impl Cp {
         let links = match (self.dereference, self.named_links) {
             (true, _) => Links::Followed,
             (false, true) => Links::FollowedIfNamed,
-            (false, false) if keeps_links || is_recursive => Links::Kept,
+            // As cp, which links to what links lead to.
+            (false, false) if keeps_links || is_recursive && !self.link => Links::Kept,
             (false, false) => Links::Followed,
         };
         Options {
@@ -192,10 +222,17 @@ impl Cp {
                 When::Never => Sparse::Filled,
             },
             existing: match (self.no_clobber, self.update) {
-                (true, _) => Existing::Kept,
-                (false, true) => Existing::ReplacedIfOlder,
-                (false, false) => Existing::Replaced,
+                (true, _) | (_, Some(Update::None)) => Existing::Kept,
+                (_, Some(Update::Older)) => Existing::ReplacedIfOlder,
+                _ => Existing::Replaced,
             },
+            asks: self.interactive,
+            makes: match (self.link, self.symbolic_link) {
+                (true, _) => Makes::HardLinks,
+                (_, true) => Makes::Symlinks,
+                _ => Makes::Copies,
+            },
+            replaces_by_links: self.force || self.interactive,
             umask: copying::umask(is_into_image),
             jobs: self.jobs.map_or_else(copying::jobs, usize::from),
         }

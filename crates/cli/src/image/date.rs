@@ -5,17 +5,139 @@ use finefs_image::Time;
 use super::clock::{self, Local};
 use super::text;
 
-/// `@SECONDS`, `YYYY-MM-DD`, with `hh:mm`, `hh:mm:ss` or `hh:mm:ss.n` after a space or T, then
-/// nothing for the local time zone, `Z`, or `+hh:mm`; or `now`.
+/// A time, from now on where it is relative; see [`from`].
 pub(super) fn parse(text: &str) -> Result<Time, String> {
-    let refuse = || format!("invalid date '{text}'; write @SECONDS or YYYY-MM-DD hh:mm:ss");
-    if text == "now" {
-        return Ok(text::now());
-    }
+    from(text, text::now())
+}
+
+/// The text, if it is a time.
+pub(super) fn check(text: &str) -> Result<String, String> {
+    parse(text).map(|_| text.to_owned())
+}
+
+/// `@SECONDS`; `YYYY-MM-DD` or `YYYYMMDD`, with `hh:mm`, `hh:mm:ss` or `hh:mm:ss.n` after a space
+/// or T, then nothing for the local time zone, `Z`, `UTC`, or `+hh:mm`; behind these or alone
+/// `today`, `yesterday`, `tomorrow`, and items as `2 days`, `-1 week` and `3 hours ago`, which count
+/// from `base` on.
+pub(super) fn from(text: &str, base: Time) -> Result<Time, String> {
+    let refuse = || {
+        format!("invalid date '{text}'; write @SECONDS, YYYY-MM-DD hh:mm:ss, or as '2 days ago'")
+    };
+    let text = text.trim();
     if let Some(number) = text.strip_prefix('@') {
         return epoch(number).ok_or_else(refuse);
     }
-    written(text).ok_or_else(refuse)
+    let (absolute, relative) = text.split_at(relative_at(text));
+    let start = match absolute.trim() {
+        "" if relative.is_empty() => return Err(refuse()),
+        "" => base,
+        absolute => written(absolute).ok_or_else(refuse)?,
+    };
+    moved(start, relative).ok_or_else(refuse)
+}
+
+/// Where the words begin that count from a moment on.
+fn relative_at(text: &str) -> usize {
+    let words = text.split_inclusive(' ');
+    let starts = words.scan(0, |at, word| {
+        let start = *at;
+        *at += word.len();
+        Some(start)
+    });
+    let is_relative = |rest: &str| {
+        let mut words = rest.split_whitespace();
+        let (first, second) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+        let is_number = first.parse::<i64>().is_ok();
+        is_number && unit(second).is_some()
+            || word_days(first).is_some()
+            || unit(first).is_some()
+            || matches!(first, "next" | "last")
+    };
+    let mut starts = starts;
+    starts
+        .find(|at| is_relative(&text[*at..]))
+        .unwrap_or(text.len())
+}
+
+fn word_days(word: &str) -> Option<i64> {
+    match word {
+        "now" | "today" => Some(0),
+        "yesterday" => Some(-1),
+        "tomorrow" => Some(1),
+        _ => None,
+    }
+}
+
+/// Something that is added: seconds, or days and months by the calendar.
+#[derive(Clone, Copy)]
+enum Unit {
+    Seconds(i64),
+    Days(i64),
+    Months(i64),
+}
+
+fn unit(word: &str) -> Option<Unit> {
+    let one = word.strip_suffix('s').unwrap_or(word);
+    Some(match one {
+        "sec" | "second" => Unit::Seconds(1),
+        "min" | "minute" => Unit::Seconds(60),
+        "hour" => Unit::Seconds(3600),
+        "day" => Unit::Days(1),
+        "week" => Unit::Days(7),
+        "fortnight" => Unit::Days(14),
+        "month" => Unit::Months(1),
+        "year" => Unit::Months(12),
+        _ => return None,
+    })
+}
+
+/// A moment so much later, or, with `ago`, earlier.
+fn moved(start: Time, words: &str) -> Option<Time> {
+    let mut words = words.split_whitespace().peekable();
+    let (mut seconds, mut days, mut months) = (0_i64, 0_i64, 0_i64);
+    while let Some(word) = words.next() {
+        if let Some(count) = word_days(word) {
+            days += count;
+            continue;
+        }
+        let (count, name) = match word {
+            "next" => (1, words.next()?),
+            "last" => (-1, words.next()?),
+            word => match word.parse::<i64>() {
+                Ok(count) => (count, words.next()?),
+                Err(_) => (1, word),
+            },
+        };
+        let sign = if words.next_if_eq(&"ago").is_some() {
+            -1
+        } else {
+            1
+        };
+        let count = count.checked_mul(sign)?;
+        match unit(name)? {
+            Unit::Seconds(each) => seconds = seconds.checked_add(count.checked_mul(each)?)?,
+            Unit::Days(each) => days = days.checked_add(count.checked_mul(each)?)?,
+            Unit::Months(each) => months = months.checked_add(count.checked_mul(each)?)?,
+        }
+    }
+    let mut moved = start.seconds;
+    if (days, months) != (0, 0) {
+        let at = clock::local(start.seconds);
+        let month = at
+            .year
+            .checked_mul(12)?
+            .checked_add(i64::from(at.month) - 1)?;
+        let month = month.checked_add(months)?;
+        // The C library carries days that a month does not have.
+        let at = Local {
+            year: month.div_euclid(12),
+            month: month.rem_euclid(12) as u32 + 1,
+            ..at
+        };
+        moved = clock::seconds_of_day(at, i64::from(at.day).checked_add(days)?)?;
+    }
+    let seconds = moved.checked_add(seconds)?;
+    Some(Time { seconds, ..start })
 }
 
 /// `[[CC]YY]MMDDhhmm[.ss]`, as `touch -t` has it.
@@ -86,15 +208,19 @@ fn written(text: &str) -> Option<Time> {
     if !text.is_ascii() {
         return None;
     }
-    let (date, rest) = text.split_at_checked(10)?;
-    let mut fields = date.split('-');
-    let year = number(fields.next()?, 0, 9999)?;
-    let (month, day) = (
-        number(fields.next()?, 1, 12)?,
-        number(fields.next()?, 1, 31)?,
-    );
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let ((year, month, day), rest) = match digits {
+        8 => ((&text[..4], &text[4..6], &text[6..8]), &text[8..]),
+        _ => {
+            let (date, rest) = text.split_at_checked(10)?;
+            let mut fields = date.split('-');
+            ((fields.next()?, fields.next()?, fields.next()?), rest)
+        }
+    };
+    let year = number(year, 0, 9999)?;
+    let (month, day) = (number(month, 1, 12)?, number(day, 1, 31)?);
     let rest = rest.trim_start_matches(['T', ' ']);
-    let zone_at = rest.find(['Z', '+', '-']).unwrap_or(rest.len());
+    let zone_at = rest.find(['Z', '+', '-', 'U', 'G']).unwrap_or(rest.len());
     let (clock_text, zone) = rest.split_at(zone_at);
     let (clock_text, fraction) = clock_text
         .trim()
@@ -125,7 +251,7 @@ fn written(text: &str) -> Option<Time> {
 }
 
 fn offset(zone: &str) -> Option<i64> {
-    if zone == "Z" {
+    if matches!(zone, "Z" | "UTC" | "GMT") {
         return Some(0);
     }
     let (sign, digits) = zone.split_at(1);
@@ -156,7 +282,10 @@ mod tests {
         assert_eq!(parse("1970-01-01 00:00:00.000000001 +0000"), time(0, 1));
         for bad in [
             "",
-            "tomorrow",
+            "someday",
+            "3",
+            "3 apples",
+            "2000-01-01 2 days ago ago",
             "2000-13-01",
             "@x",
             "2000-01-01 25:00",
@@ -164,6 +293,27 @@ mod tests {
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+        assert_eq!(parse("20000229 12:34:56 UTC"), time(951_827_696, 0));
+        let base = Time {
+            seconds: 951_827_696,
+            nanos: 7,
+        };
+        for (text, seconds) in [
+            ("now", 0),
+            ("1 hour ago", -3600),
+            ("+2 days -1 minute", 2 * 86_400 - 60),
+            ("yesterday", -86_400),
+            ("last week", -7 * 86_400),
+            ("2 weeks", 14 * 86_400),
+        ] {
+            let moved = base.seconds + seconds;
+            assert_eq!(from(text, base), time(moved, 7), "{text}");
+        }
+        // A month later is the same day, whose number of seconds the zone has to say.
+        assert_eq!(
+            from("2000-02-29T12:34:56Z 3 hours", base),
+            time(951_838_496, 0)
+        );
         assert!(stamp("200002291234.56").is_ok());
         assert!(stamp("2000").is_err());
     }

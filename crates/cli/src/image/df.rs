@@ -24,6 +24,18 @@ pub(crate) struct Df {
     /// Inodes
     #[arg(short, long)]
     inodes: bool,
+    /// Sizes in KiB, as without it
+    #[arg(short)]
+    kibibytes: bool,
+    /// Sizes in MiB
+    #[arg(short, conflicts_with = "human_readable")]
+    mebibytes: bool,
+    /// With the head lines that POSIX has
+    #[arg(short = 'P', long)]
+    portability: bool,
+    /// The sum of all, too
+    #[arg(long)]
+    total: bool,
     /// As JSON, for scripts
     #[arg(long)]
     json: bool,
@@ -71,6 +83,9 @@ impl Df {
                 inodes_free: found.inodes_free,
             });
         }
+        if self.total && !self.json {
+            spaces.push(sum(&spaces));
+        }
         if self.json {
             print_json(&spaces)?;
         } else if !spaces.is_empty() {
@@ -83,11 +98,18 @@ impl Df {
         let head = match (self.inodes, self.human_readable) {
             (true, _) => ["Filesystem", "Inodes", "IUsed", "IFree", "IUse%"],
             (false, true) => ["Filesystem", "Size", "Used", "Avail", "Use%"],
+            (false, false) if self.mebibytes => {
+                ["Filesystem", "1M-blocks", "Used", "Available", "Use%"]
+            }
+            (false, false) if self.portability => {
+                ["Filesystem", "1024-blocks", "Used", "Available", "Capacity"]
+            }
             (false, false) => ["Filesystem", "1K-blocks", "Used", "Available", "Use%"],
         };
         let number = |bytes: u64| match (self.inodes, self.human_readable) {
             (true, false) => bytes.to_string(),
             (_, true) => text::human(bytes),
+            (false, false) if self.mebibytes => bytes.div_ceil(1 << 20).to_string(),
             (false, false) => bytes.div_ceil(1024).to_string(),
         };
         let mut rows = vec![head.map(str::to_owned)];
@@ -115,6 +137,21 @@ impl Df {
             format!("{first} {}\n", rest.join(" "))
         };
         rows.iter().map(line).collect()
+    }
+}
+
+fn sum(spaces: &[Space]) -> Space {
+    let all = |part: fn(&Space) -> u64| spaces.iter().map(part).sum();
+    Space {
+        image: "total".to_owned(),
+        block_size: 0,
+        size_bytes: all(|space| space.size_bytes),
+        used_bytes: all(|space| space.used_bytes),
+        free_bytes: all(|space| space.free_bytes),
+        available_bytes: all(|space| space.available_bytes),
+        inodes: all(|space| space.inodes),
+        inodes_used: all(|space| space.inodes_used),
+        inodes_free: all(|space| space.inodes_free),
     }
 }
 

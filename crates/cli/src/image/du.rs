@@ -9,6 +9,7 @@ use finefs_image::Attributes;
 use finefs_image::walk::{Found, Step, Walk};
 use serde::Serialize;
 
+use super::pattern::matches;
 use super::session::{At, Context, Printer, Session, print_json};
 use super::{Where, text};
 use crate::CliResult;
@@ -38,6 +39,34 @@ pub(crate) struct Du {
     /// The same, in bytes
     #[arg(short, long)]
     bytes: bool,
+    /// Sizes in KiB, as without it
+    #[arg(short)]
+    kibibytes: bool,
+    /// Sizes in MiB
+    #[arg(short, conflicts_with_all = ["human_readable", "bytes", "block_size"])]
+    mebibytes: bool,
+    /// Sizes in units of so many bytes, or with k, m, g
+    #[arg(short = 'B', long, value_name = "SIZE", value_parser = unit,
+          conflicts_with_all = ["human_readable", "bytes"])]
+    block_size: Option<u64>,
+    /// Of each directory without those in it
+    #[arg(short = 'S', long)]
+    separate_dirs: bool,
+    /// Numbers of inodes, not sizes
+    #[arg(long, conflicts_with_all = ["bytes", "apparent_size"])]
+    inodes: bool,
+    /// Leave out files of this name or path
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<OsString>,
+    /// Show nothing smaller; negative: nothing larger
+    #[arg(short, long, value_name = "SIZE", allow_hyphen_values = true, value_parser = threshold)]
+    threshold: Option<i64>,
+    /// Stay in the file system, as without it
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// A zero byte behind each line, not a new line
+    #[arg(short = '0', long)]
+    null: bool,
     /// Count a file as often as it is linked
     #[arg(short = 'l', long)]
     count_links: bool,
@@ -54,6 +83,37 @@ pub(crate) struct Du {
     help: Option<bool>,
 }
 
+/// What a directory takes: with those in it, and without.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    all: u64,
+    own: u64,
+}
+
+fn unit(text: &str) -> Result<u64, String> {
+    // A letter alone is one of its units.
+    let first = text.chars().next();
+    let text = match first.is_some_and(|first| first.is_ascii_digit()) {
+        true => text.to_owned(),
+        false => format!("1{text}"),
+    };
+    match crate::size::bytes(&text)? {
+        0 => Err("give a size above 0".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+fn threshold(text: &str) -> Result<i64, String> {
+    let (digits, sign) = match text.strip_prefix('-') {
+        Some(digits) => (digits, -1),
+        None => (text, 1),
+    };
+    let bytes = i64::try_from(crate::size::bytes(digits)?);
+    bytes
+        .map(|bytes| sign * bytes)
+        .map_err(|_| "give a smaller size".to_owned())
+}
+
 #[derive(Serialize)]
 struct Line {
     bytes: u64,
@@ -65,12 +125,13 @@ impl Du {
         let mut session = Session::new(context, "finefs du", &self.place);
         let mut printer = Printer::new();
         let (mut lines, mut total) = (Vec::new(), 0);
+        // Of what was counted: the image and the inode.
+        let mut seen = HashSet::new();
         for operand in &session.operands(&self.operands) {
             let at = session.read(operand);
             let Some(at) = session.check(at) else {
                 continue;
             };
-            let mut seen = HashSet::new();
             total += self.count(&mut session, &at, &mut seen, &mut |line| {
                 match self.json {
                     true => lines.push(line),
@@ -97,41 +158,79 @@ impl Du {
         &self,
         session: &mut Session,
         at: &At,
-        seen: &mut HashSet<u64>,
+        seen: &mut HashSet<(OsString, u64)>,
         tell: &mut dyn FnMut(Line) -> CliResult<()>,
     ) -> CliResult<u64> {
         // Of the directories that have been entered, the first of all that is outside of them.
-        let mut sums = vec![0_u64];
-        for step in Walk::new(&at.fs, &at.address) {
+        let mut sums = vec![Sum::default()];
+        let mut walk = Walk::new(&at.fs, &at.address);
+        // Directories that are left out are left, too.
+        let mut is_left_out = false;
+        while let Some(step) = walk.next() {
             let Some(step) = session.check(step) else {
                 continue;
             };
-            let (found, bytes) = match step {
-                Step::Enter(found) if found.attributes.is_directory() => {
-                    sums.push(self.size(&found.attributes));
-                    continue;
-                }
+            if std::mem::take(&mut is_left_out) {
+                continue;
+            }
+            let (found, sum) = match step {
                 Step::Enter(found) => {
-                    let is_linked = found.attributes.links > 1 && !self.count_links;
-                    if is_linked && !seen.insert(found.attributes.ino) {
+                    let is_directory = found.attributes.is_directory();
+                    if self.is_left_out(at, &found, seen) {
+                        walk.leave_out();
+                        is_left_out = is_directory;
                         continue;
                     }
-                    let bytes = self.size(&found.attributes);
-                    (found, bytes)
+                    let own = self.size(&found.attributes);
+                    let sum = Sum { all: own, own };
+                    if is_directory {
+                        sums.push(sum);
+                        continue;
+                    }
+                    (found, sum)
                 }
-                Step::Leave(found) => (found, sums.pop().unwrap_or(0)),
+                Step::Leave(found) => (found, sums.pop().unwrap_or_default()),
             };
-            if let Some(sum) = sums.last_mut() {
-                *sum += bytes;
+            let is_directory = found.attributes.is_directory();
+            if let Some(above) = sums.last_mut() {
+                above.all += sum.all;
+                above.own += if is_directory { 0 } else { sum.own };
             }
-            if self.shows(&found) {
+            let bytes = match self.separate_dirs {
+                true => sum.own,
+                false => sum.all,
+            };
+            if self.shows(&found) && self.is_large(bytes) {
                 tell(Line {
                     bytes,
                     path: at.address.with_path(found.path).to_string(),
                 })?;
             }
         }
-        Ok(sums[0])
+        Ok(sums[0].all)
+    }
+
+    /// Whether a file is not to be counted, or was before.
+    fn is_left_out(&self, at: &At, found: &Found, seen: &mut HashSet<(OsString, u64)>) -> bool {
+        let path = found.path.as_os_str().as_encoded_bytes();
+        let name = found.path.file_name().unwrap_or(found.path.as_os_str());
+        let is_excluded = self.exclude.iter().any(|pattern| {
+            let pattern = pattern.as_encoded_bytes();
+            matches(pattern, path) || matches(pattern, name.as_encoded_bytes())
+        });
+        let attributes = &found.attributes;
+        let is_linked = attributes.links > 1 && !attributes.is_directory();
+        let may_come_again = is_linked || self.operands.len() > 1;
+        let key = || (at.address.image.clone(), attributes.ino);
+        is_excluded || may_come_again && !self.count_links && !seen.insert(key())
+    }
+
+    fn is_large(&self, bytes: u64) -> bool {
+        let bytes = i128::from(bytes);
+        match self.threshold.map(i128::from) {
+            Some(limit) if limit < 0 => bytes <= -limit,
+            limit => bytes >= limit.unwrap_or(0),
+        }
     }
 
     fn shows(&self, found: &Found) -> bool {
@@ -144,20 +243,26 @@ impl Du {
     }
 
     fn size(&self, attributes: &Attributes) -> u64 {
-        match self.apparent_size || self.bytes {
-            true => attributes.size,
-            false => attributes.sectors * 512,
+        match (self.inodes, self.apparent_size || self.bytes) {
+            (true, _) => 1,
+            (_, true) => attributes.size,
+            (_, false) => attributes.sectors * 512,
         }
     }
 
     fn print(&self, printer: &mut Printer, line: &Line) -> CliResult<()> {
+        let unit = match self.mebibytes {
+            true => 1 << 20,
+            false => self.block_size.unwrap_or(1024),
+        };
         let number = if self.human_readable {
             text::human(line.bytes)
-        } else if self.bytes {
+        } else if self.bytes || self.inodes {
             line.bytes.to_string()
         } else {
-            line.bytes.div_ceil(1024).to_string()
+            line.bytes.div_ceil(unit).to_string()
         };
-        printer.put(format!("{number}\t{}\n", line.path).as_bytes())
+        let end = if self.null { '\0' } else { '\n' };
+        printer.put(format!("{number}\t{}{end}", line.path).as_bytes())
     }
 }

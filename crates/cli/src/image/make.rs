@@ -1,12 +1,11 @@
-//! `finefs mkdir`, `finefs ln`, `finefs touch` and `finefs truncate`
+//! `finefs mkdir`, `finefs touch` and `finefs truncate`
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 use finefs::{FileTimes, LastLink, OpenOptions, Permissions};
-use finefs_image::{Address, Operand, Time};
+use finefs_image::Time;
 
 use super::mode::Mode;
 use super::session::{At, Context, Session};
@@ -34,35 +33,6 @@ pub(crate) struct Mkdir {
     place: Where,
 }
 
-/// Make links in an image, as ln(1)
-#[derive(Args)]
-#[command(
-    override_usage = "finefs ln [OPTIONS] IMAGE:/FILE... IMAGE:/LINK\n       \
-                            finefs ln -s [OPTIONS] TARGET... IMAGE:/LINK"
-)]
-pub(crate) struct Ln {
-    /// What is linked to, and the link or the directory for it
-    #[arg(value_name = "FILE", required = true, num_args = 2..)]
-    operands: Vec<OsString>,
-    /// Symbolic links, whose targets are any text
-    #[arg(short, long)]
-    symbolic: bool,
-    /// Replace what is there
-    #[arg(short, long)]
-    force: bool,
-    /// The last operand is the link, not a directory for it
-    #[arg(short = 'T', long)]
-    no_target_directory: bool,
-    /// The same if it is a symbolic link to a directory
-    #[arg(short, long)]
-    no_dereference: bool,
-    /// Say what is made
-    #[arg(short, long)]
-    verbose: bool,
-    #[command(flatten)]
-    place: Where,
-}
-
 /// Make files in an image or set their times, as touch(1)
 #[derive(Args)]
 #[command(disable_help_flag = true)]
@@ -76,17 +46,21 @@ pub(crate) struct Touch {
     /// The time of the last change only
     #[arg(short)]
     modification: bool,
+    /// The same by a word: access, atime or use; modify or mtime
+    #[arg(long, value_name = "WORD")]
+    time: Option<Which>,
     /// Make no files
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// This time: @SECONDS or YYYY-MM-DD hh:mm:ss
-    #[arg(short, long, value_name = "TIME", value_parser = date::parse, allow_hyphen_values = true)]
-    date: Option<Time>,
+    /// This time: @SECONDS, YYYY-MM-DD hh:mm:ss, or as '2 days ago'; with -r, from its times on
+    #[arg(short, long, value_name = "TIME", value_parser = date::check,
+          allow_hyphen_values = true)]
+    date: Option<String>,
     /// This time: [[CC]YY]MMDDhhmm[.ss]
     #[arg(short = 't', value_name = "STAMP", value_parser = date::stamp, conflicts_with = "date")]
     stamp: Option<Time>,
     /// The times of this file of the image
-    #[arg(short, long, value_name = "IMAGE:/PATH", conflicts_with_all = ["date", "stamp"])]
+    #[arg(short, long, value_name = "IMAGE:/PATH", conflicts_with = "stamp")]
     reference: Option<OsString>,
     /// Of symbolic links, not of what they lead to
     #[arg(short = 'h', long)]
@@ -98,15 +72,33 @@ pub(crate) struct Touch {
     help: Option<bool>,
 }
 
+/// A word of --time.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    #[value(alias = "atime", alias = "use")]
+    Access,
+    #[value(alias = "mtime")]
+    Modify,
+}
+
 /// Set the length of files in an image, as truncate(1)
 #[derive(Args)]
 pub(crate) struct Truncate {
     /// The files
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     operands: Vec<OsString>,
-    /// Bytes, or with k, m, g; +SIZE and -SIZE change the length, <SIZE and >SIZE limit it
-    #[arg(short, long, allow_hyphen_values = true)]
-    size: Length,
+    /// Bytes, or with k, m, g; +SIZE and -SIZE change the length, <SIZE and >SIZE limit it, /SIZE
+    /// and %SIZE round it down and up
+    #[arg(
+        short,
+        long,
+        allow_hyphen_values = true,
+        required_unless_present = "reference"
+    )]
+    size: Option<Length>,
+    /// As long as this file of an image; +SIZE and its like count from there
+    #[arg(short, long, value_name = "IMAGE:/PATH")]
+    reference: Option<OsString>,
     /// Make no files
     #[arg(short = 'c', long)]
     no_create: bool,
@@ -126,8 +118,7 @@ impl Mkdir {
                 return Ok(());
             }
             if let Some(parent) = at.path().parent() {
-                let parent = at.with(parent);
-                parent.told(parent.fs.create_dir_all(parent.path()))?;
+                self.make_above(&at.with(parent))?;
             }
         }
         at.told(at.fs.create_dir(at.path()))?;
@@ -135,6 +126,26 @@ impl Mkdir {
             let mode = Permissions::from_mode(mode.of(0o777, true));
             at.told(at.fs.set_permissions(at.path(), mode))?;
         }
+        self.say_made(at)
+    }
+
+    /// A directory that is missing above one, and those above it.
+    fn make_above(&self, at: &At) -> finefs_image::Result<()> {
+        let mut missing = Vec::new();
+        for path in at.path().ancestors() {
+            if at.fs.metadata(path).is_ok_and(|found| found.is_dir()) {
+                break;
+            }
+            missing.push(at.with(path));
+        }
+        for at in missing.iter().rev() {
+            at.told(at.fs.create_dir_all(at.path()))?;
+            self.say_made(at)?;
+        }
+        Ok(())
+    }
+
+    fn say_made(&self, at: &At) -> finefs_image::Result<()> {
         match self.verbose {
             true => tell(at, &format!("created directory '{}'\n", at.address)),
             false => Ok(()),
@@ -142,7 +153,7 @@ impl Mkdir {
     }
 }
 
-fn tell(at: &At, line: &str) -> finefs_image::Result<()> {
+pub(super) fn tell(at: &At, line: &str) -> finefs_image::Result<()> {
     print(line).map_err(|Failure(reason)| at.refused(&reason))
 }
 
@@ -155,118 +166,27 @@ pub(super) fn place_for(at: &At, name: &OsStr, is_directory_allowed: bool) -> At
     }
 }
 
-impl Ln {
-    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
-        let mut session = Session::new(context, "finefs ln", &self.place);
-        let Some((last, targets)) = self.operands.split_last() else {
-            return session.end();
-        };
-        let last = session.write(last);
-        let Some(last) = session.check(last) else {
-            return session.end();
-        };
-        let is_kept_link = self.no_dereference
-            && last
-                .fs
-                .symlink_metadata(last.path())
-                .is_ok_and(|found| found.is_symlink());
-        let may_be_directory = !self.no_target_directory && !is_kept_link;
-        let is_directory = last
-            .fs
-            .metadata(last.path())
-            .is_ok_and(|found| found.is_dir());
-        if targets.len() > 1 && !(may_be_directory && is_directory) {
-            session.fail(last.refused("is no directory"));
-            return session.end();
-        }
-        for target in targets {
-            let done = self.link(&session, target, &last, may_be_directory);
-            session.check(done);
-        }
-        session.end()
-    }
-
-    fn link(
-        &self,
-        session: &Session<'_>,
-        target: &OsStr,
-        last: &At,
-        may_be_directory: bool,
-    ) -> finefs_image::Result<()> {
-        let original = match self.symbolic {
-            true => Path::new(target).to_owned(),
-            false => self.original(session, target, last)?,
-        };
-        let name = original.file_name().unwrap_or(OsStr::new(".")).to_owned();
-        let link = place_for(last, &name, may_be_directory);
-        if self.force
-            && link
-                .fs
-                .symlink_metadata(link.path())
-                .is_ok_and(|found| !found.is_dir())
-        {
-            self.check_other(&original, &link)?;
-            link.told(link.fs.remove_file(link.path()))?;
-        }
-        link.told(match self.symbolic {
-            true => link.fs.symlink(&original, link.path()),
-            false => link.fs.hard_link(&original, link.path()),
-        })?;
-        let arrow = if self.symbolic { "->" } else { "=>" };
-        match self.verbose {
-            true => tell(
-                &link,
-                &format!("'{}' {arrow} '{}'\n", link.address, original.display()),
-            ),
-            false => Ok(()),
-        }
-    }
-
-    /// What a hard link leads to: a file of the same image.
-    fn original(
-        &self,
-        session: &Session<'_>,
-        target: &OsStr,
-        last: &At,
-    ) -> finefs_image::Result<std::path::PathBuf> {
-        match session.operand(target) {
-            Operand::Image(Address { image, path }) if image == last.address.image => Ok(path),
-            Operand::Image(address) => Err(last
-                .with(address.path)
-                .refused("is in another image; a hard link leads to a file of its own")),
-            _ => Err(finefs_image::Error::new(
-                target.display().to_string(),
-                "names no file in an image; write IMAGE:/PATH, or -s for a symbolic link",
-            )),
-        }
-    }
-
-    /// To replace the file that is linked to would lose it.
-    fn check_other(&self, original: &Path, link: &At) -> finefs_image::Result<()> {
-        let ino = |path: &Path| link.fs.symlink_metadata(path).map(|found| found.ino()).ok();
-        let is_same =
-            !self.symbolic && ino(original).is_some_and(|own| Some(own) == ino(link.path()));
-        match is_same {
-            true => Err(link.refused("is the same file")),
-            false => Ok(()),
-        }
-    }
-}
-
 impl Touch {
     pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
         let mut session = Session::new(context, "finefs touch", &self.place);
         let now = super::text::now();
-        let fixed = self.date.or(self.stamp).unwrap_or(now);
-        let mut times = (fixed, fixed);
+        let mut times = self.stamp.map_or((now, now), |stamp| (stamp, stamp));
         if let Some(reference) = &self.reference {
-            let found = session
-                .write(reference)
-                .and_then(|at| at.told(at.fs.metadata(at.path())));
+            let link = self.no_dereference;
+            let found = session.write(reference).and_then(|at| {
+                at.told(match link {
+                    true => at.fs.symlink_metadata(at.path()),
+                    false => at.fs.metadata(at.path()),
+                })
+            });
             match session.check(found) {
                 Some(found) => times = (found.accessed().into(), found.modified().into()),
                 None => return session.end(),
             }
+        }
+        if let Some(date) = &self.date {
+            let from = |time| date::from(date, time).map_err(Failure::new);
+            times = (from(times.0)?, from(times.1)?);
         }
         session.edit_each(&self.operands, |_, at| self.touch(at, times))
     }
@@ -277,10 +197,12 @@ impl Touch {
             false => LastLink::Follow,
         };
         let mut times = FileTimes::new();
-        if self.access || !self.modification {
+        let is_access = self.access || self.time == Some(Which::Access);
+        let is_modification = self.modification || self.time == Some(Which::Modify);
+        if is_access || !is_modification {
             times = times.accessed(accessed.into());
         }
-        if self.modification || !self.access {
+        if is_modification || !is_access {
             times = times.modified(modified.into());
         }
         let set = || at.told(at.fs.set_times(at.path(), times, link));
@@ -303,6 +225,8 @@ enum Length {
     By(i64),
     AtMost(u64),
     AtLeast(u64),
+    Down(u64),
+    Up(u64),
 }
 
 impl std::str::FromStr for Length {
@@ -313,11 +237,17 @@ impl std::str::FromStr for Length {
             Size::Bytes(bytes) if i64::try_from(bytes).is_ok() => Ok(bytes),
             _ => Err("give a number of bytes".to_owned()),
         };
+        let some = |bytes: u64| match bytes {
+            0 => Err("nothing is a multiple of 0".to_owned()),
+            bytes => Ok(bytes),
+        };
         match text.split_at_checked(1) {
             Some(("+", rest)) => Ok(Length::By(bytes(rest)? as i64)),
             Some(("-", rest)) => Ok(Length::By(-(bytes(rest)? as i64))),
             Some(("<", rest)) => Ok(Length::AtMost(bytes(rest)?)),
             Some((">", rest)) => Ok(Length::AtLeast(bytes(rest)?)),
+            Some(("/", rest)) => some(bytes(rest)?).map(Length::Down),
+            Some(("%", rest)) => some(bytes(rest)?).map(Length::Up),
             _ => bytes(text).map(Length::To),
         }
     }
@@ -325,7 +255,17 @@ impl std::str::FromStr for Length {
 
 impl Truncate {
     pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
-        let session = Session::new(context, "finefs truncate", &self.place);
+        let mut session = Session::new(context, "finefs truncate", &self.place);
+        let mut base = None;
+        if let Some(reference) = &self.reference {
+            let found = session
+                .write(reference)
+                .and_then(|at| at.told(at.fs.metadata(at.path())));
+            match session.check(found) {
+                Some(found) => base = Some(found.len()),
+                None => return session.end(),
+            }
+        }
         session.edit_each(&self.operands, |_, at| {
             let mut options = OpenOptions::new();
             let opened = options
@@ -336,14 +276,25 @@ impl Truncate {
                 Err(error) if self.no_create && error.errno() == libc::ENOENT => return Ok(()),
                 opened => at.told(opened)?,
             };
-            let length = at.told(file.metadata())?.len();
-            let length = match self.size {
-                Length::To(bytes) => bytes,
-                Length::By(change) => length.saturating_add_signed(change),
-                Length::AtMost(limit) => length.min(limit),
-                Length::AtLeast(limit) => length.max(limit),
+            let length = match base {
+                Some(base) => base,
+                None => at.told(file.metadata())?.len(),
             };
+            let length = self.size.map_or(length, |size| size.of(length));
             at.told(file.set_len(length))
         })
+    }
+}
+
+impl Length {
+    fn of(self, length: u64) -> u64 {
+        match self {
+            Length::To(bytes) => bytes,
+            Length::By(change) => length.saturating_add_signed(change),
+            Length::AtMost(limit) => length.min(limit),
+            Length::AtLeast(limit) => length.max(limit),
+            Length::Down(unit) => length / unit * unit,
+            Length::Up(unit) => length.checked_next_multiple_of(unit).unwrap_or(length),
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! | Module | Thing |
 //! |---|---|
 //! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `diff` (`layer`), `tar` | what reads |
-//! | `cp`, `mv`, `rm`, `make`, `chmod`, `owner` (`changes`), `trim`, `defrag` | what edits |
+//! | `cp`, `mv`, `rm`, `ln`, `make`, `chmod`, `owner` (`changes`), `trim`, `defrag` | what edits |
 //! | `xattr`, `flags` | what reads and edits: getfattr and setfattr, lsattr and chattr |
 //! | `building` | what build and tar share: progress, signals, what was left out |
 //! | `copying` | what cp and mv share: progress, signals, what could not be done |
@@ -32,6 +32,7 @@ mod find;
 mod flags;
 #[cfg(feature = "build")]
 mod layer;
+mod ln;
 mod ls;
 mod make;
 mod mode;
@@ -82,7 +83,7 @@ pub(crate) enum ImageCommand {
     Rm(rm::Rm),
     Mkdir(make::Mkdir),
     Rmdir(rm::Rmdir),
-    Ln(make::Ln),
+    Ln(ln::Ln),
     Touch(make::Touch),
     Truncate(make::Truncate),
     Chmod(chmod::Chmod),

@@ -230,7 +230,9 @@ mod tests {
             let found = mode.of(before, is_directory);
             assert_eq!(found, after, "{text}: {found:o}");
         }
-        for bad in ["", "u", "888", "u+q", "77777", "x+r", ",", "u+7", "+8", "=77777"] {
+        for bad in [
+            "", "u", "888", "u+q", "77777", "x+r", ",", "u+7", "+8", "=77777",
+        ] {
             assert!(bad.parse::<Mode>().is_err(), "{bad}");
         }
     }

@@ -6,15 +6,16 @@ use std::process::ExitCode;
 use clap::Args;
 use finefs_image::address::split_path;
 use finefs_image::copy::{Existing, Links, Options, Preserve, Sparse};
-use finefs_image::{Access, Address, Error, Operand};
+use finefs_image::tree::Follow;
+use finefs_image::{Access, Address, Attributes, Error, Operand};
 
 use super::Where;
 use super::copying::{self, Copying};
-use super::cp::Destination;
+use super::cp::{Destination, Update};
 use super::make::place_for;
 use super::session::{At, Context, Session};
 use crate::CliResult;
-use crate::output::print;
+use crate::output::{ask, print};
 
 /// Move or rename files of an image, or move them into one or out of it, as mv(1)
 ///
@@ -28,11 +29,18 @@ pub(crate) struct Mv {
     #[arg(value_name = "SOURCE", required = true)]
     operands: Vec<OsString>,
     /// Leave files that are there
-    #[arg(short, long, overrides_with = "force")]
+    #[arg(short, long, overrides_with_all = ["force", "interactive"])]
     no_clobber: bool,
+    /// Ask before a file that is there is replaced
+    #[arg(short, long, overrides_with_all = ["force", "no_clobber"])]
+    interactive: bool,
     /// Replace files that are there, as without it
-    #[arg(short, long)]
+    #[arg(short, long, overrides_with_all = ["no_clobber", "interactive"])]
     force: bool,
+    /// Replace files only by newer ones; or which: all, none, older
+    #[arg(short, long, value_name = "WHICH", num_args = 0..=1, require_equals = true,
+          default_missing_value = "older")]
+    update: Option<Update>,
     /// The directory to move into
     #[arg(short, long, value_name = "DIR")]
     target_directory: Option<OsString>,
@@ -102,6 +110,16 @@ impl Mv {
         }
     }
 
+    /// Whether what is there gives way.
+    fn may_replace(&self, source: &Attributes, existing: &Attributes, shown: &str) -> bool {
+        match self.update {
+            _ if self.no_clobber => false,
+            Some(Update::None) => false,
+            Some(Update::Older) if existing.modified >= source.modified => false,
+            _ => !self.interactive || ask(&format!("overwrite '{shown}'?")),
+        }
+    }
+
     fn rename(
         &self,
         session: &mut Session,
@@ -123,14 +141,29 @@ impl Mv {
         if is_several && place.path() == to.path() {
             return Err(to.refused("is no directory"));
         }
-        let moved = match self.no_clobber {
-            true => fs.rename_no_replace(from.path(), place.path()),
-            false => fs.rename(from.path(), place.path()),
-        };
-        match moved {
-            Err(error) if self.no_clobber && error.errno() == libc::EEXIST => return Ok(()),
-            moved => from.told(moved)?,
+        let source = from.told(fs.symlink_metadata(from.path()))?;
+        let source = Attributes::inside(&source, 0);
+        let existing = fs.symlink_metadata(place.path()).ok();
+        let existing = existing.map(|found| Attributes::inside(&found, 0));
+        if let Some(existing) = &existing {
+            if existing.ino == source.ino {
+                let line = format!("{} and {} are the same file", from.address, place.address);
+                return Err(Error::new("", line));
+            }
+            match (source.is_directory(), existing.is_directory()) {
+                (true, false) => {
+                    return Err(place.refused("is no directory, and would be replaced by one"));
+                }
+                (false, true) => {
+                    return Err(place.refused("is a directory, and would be replaced by a file"));
+                }
+                _ => {}
+            }
+            if !self.may_replace(&source, existing, &place.address.to_string()) {
+                return Ok(());
+            }
         }
+        from.told(fs.rename(from.path(), place.path()))?;
         if self.verbose {
             let line = format!("renamed '{}' -> '{}'\n", from.address, place.address);
             print(&line).map_err(Error::from)?;
@@ -153,9 +186,11 @@ impl Mv {
         if task.name == "." {
             return Err(Error::new("", "the root, . and .. are not moved"));
         }
-        let is_kept = self.no_clobber && task.sink.find(&task.to)?.is_some();
-        if is_kept {
-            return Ok(());
+        if let Some(existing) = task.sink.find(&task.to)? {
+            let source = task.source.attributes(&task.name, Follow::No)?;
+            if !self.may_replace(&source, &existing, &task.sink.shown(&task.to)) {
+                return Ok(());
+            }
         }
         let options = Options {
             is_recursive: true,
@@ -165,6 +200,7 @@ impl Mv {
             existing: Existing::Replaced,
             umask: 0,
             jobs: copying::jobs(),
+            ..Options::default()
         };
         let copying = Copying::new(options, self.verbose);
         copying.run(session, vec![task])?;

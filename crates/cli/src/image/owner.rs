@@ -15,9 +15,11 @@ use crate::CliResult;
 
 /// Change owner and group of files of an image, as chown(1)
 #[derive(Args)]
-#[command(disable_help_flag = true,
-          override_usage = "finefs chown [OPTIONS] OWNER IMAGE:/PATH...\n       \
-                            finefs chown [OPTIONS] --reference=IMAGE:/FILE IMAGE:/PATH...")]
+#[command(
+    disable_help_flag = true,
+    override_usage = "finefs chown [OPTIONS] OWNER IMAGE:/PATH...\n       \
+                            finefs chown [OPTIONS] --reference=IMAGE:/FILE IMAGE:/PATH..."
+)]
 pub(crate) struct Chown {
     /// OWNER: USER, USER:GROUP, USER: (with its own group) or :GROUP; numbers, or names of the
     /// image's own /etc/passwd; then the files
@@ -39,9 +41,11 @@ pub(crate) struct Chown {
 
 /// Change the group of files of an image, as chgrp(1)
 #[derive(Args)]
-#[command(disable_help_flag = true,
-          override_usage = "finefs chgrp [OPTIONS] GROUP IMAGE:/PATH...\n       \
-                            finefs chgrp [OPTIONS] --reference=IMAGE:/FILE IMAGE:/PATH...")]
+#[command(
+    disable_help_flag = true,
+    override_usage = "finefs chgrp [OPTIONS] GROUP IMAGE:/PATH...\n       \
+                            finefs chgrp [OPTIONS] --reference=IMAGE:/FILE IMAGE:/PATH..."
+)]
 pub(crate) struct Chgrp {
     /// GROUP: a number, or a name of the image's own /etc/group; then the files
     #[arg(value_name = "IMAGE:/PATH", required = true)]
@@ -141,7 +145,9 @@ impl Chgrp {
                 let people = People::of(&at.fs);
                 let gid = match reference {
                     Some(gid) => Some(gid),
-                    None => group_of(words_text(group)?, &people).map_err(|line| at.refused(&line))?,
+                    None => {
+                        group_of(words_text(group)?, &people).map_err(|line| at.refused(&line))?
+                    }
                 };
                 let owner = Owner { uid: None, gid };
                 Ok(Box::new(move |at, found, link| {
@@ -176,9 +182,11 @@ impl Owner {
         };
         let uid = match user {
             "" => None,
-            user => Some(people.uid(user).ok_or_else(|| {
-                format!("the image has no user '{user}'; give a number")
-            })?),
+            user => Some(
+                people
+                    .uid(user)
+                    .ok_or_else(|| format!("the image has no user '{user}'; give a number"))?,
+            ),
         };
         let gid = match group {
             Some("") if uid.is_some() => Some(people.own_group(user).ok_or_else(|| {
@@ -218,7 +226,10 @@ fn set(
         at.told(at.fs.set_owner(at.path(), owner.uid, owner.gid, link))?;
     }
     let what = match owner {
-        Owner { uid: None, gid: Some(_) } => "group",
+        Owner {
+            uid: None,
+            gid: Some(_),
+        } => "group",
         _ => "ownership",
     };
     let old = Owner {

@@ -29,12 +29,28 @@ pub(crate) struct Stat {
     /// The same with \n and \t, and without a new line of its own
     #[arg(long, value_name = "FORMAT", conflicts_with = "format")]
     printf: Option<OsString>,
+    /// On one line of numbers, for scripts
+    #[arg(short, long, conflicts_with_all = ["format", "printf"])]
+    terse: bool,
+    /// What their file system is; formats have %n, %b, %f, %a, %c, %d, %s, %S, %l, %i, %t, %T
+    #[arg(short, long)]
+    file_system: bool,
     /// As JSON, for scripts
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["terse", "file_system"])]
     json: bool,
     #[command(flatten)]
     place: Where,
 }
+
+/// What -t prints.
+const TERSE: &str = "%n %s %b %f %u %g %D %i %h %t %T %X %Y %Z %W %o\\n";
+const TERSE_SPACE: &str = "%n %i %l %t %s %S %b %f %a %c %d\\n";
+/// What -f prints.
+const SPACE: &str = "  File: \"%n\"\\n    ID: %-8i Namelen: %-7l Type: %T\\nBlock size: %-10s Fundamental \
+                     block size: %S\\nBlocks: Total: %-10b Free: %-10f Available: %a\\nInodes: Total: \
+                     %-10c Free: %d\\n";
+/// Bytes of a name.
+const NAME_MAX: u32 = 255;
 
 /// A file that is shown.
 struct Shown<'a> {
@@ -57,6 +73,10 @@ impl Stat {
                 records.push(Record::new(&at, &attributes));
                 continue;
             }
+            if self.file_system {
+                printer.put(&self.space(&at))?;
+                continue;
+            }
             let shown = Shown {
                 at: &at,
                 attributes: &attributes,
@@ -68,6 +88,9 @@ impl Stat {
                     printer.put(b"\n")?;
                 }
                 (None, Some(format)) => printer.put(&shown.formatted(format, true))?,
+                (None, None) if self.terse => {
+                    printer.put(&shown.formatted(OsStr::new(TERSE), true))?;
+                }
                 (None, None) => printer.put(shown.described().as_bytes())?,
             }
         }
@@ -76,6 +99,37 @@ impl Stat {
         }
         printer.flush()?;
         session.end()
+    }
+
+    /// What -f says of the file system of a file.
+    fn space(&self, at: &At) -> Vec<u8> {
+        let space = at.fs.statfs();
+        let value = |directive: u8| match directive {
+            b'n' => at.address.to_string(),
+            b'b' => space.blocks.to_string(),
+            b'f' => space.blocks_free.to_string(),
+            b'a' => space.blocks_available.to_string(),
+            b'c' => space.inodes.to_string(),
+            b'd' => space.inodes_free.to_string(),
+            b's' | b'S' => space.block_size_bytes.to_string(),
+            b'l' => NAME_MAX.to_string(),
+            b'i' => "0".to_owned(),
+            b't' => "ef53".to_owned(),
+            b'T' => "ext2/ext3".to_owned(),
+            b'%' => "%".to_owned(),
+            _ => "?".to_owned(),
+        };
+        let all = |format: &OsStr, has_escapes: bool| {
+            expanded(format, has_escapes, &|field, directive| {
+                text::padded(field, value(directive).into_bytes())
+            })
+        };
+        match (&self.format, &self.printf) {
+            (Some(format), _) => [all(format, false), vec![b'\n']].concat(),
+            (None, Some(format)) => all(format, true),
+            (None, None) if self.terse => all(OsStr::new(TERSE_SPACE), true),
+            (None, None) => all(OsStr::new(SPACE), true),
+        }
     }
 
     fn find(&self, session: &mut Session, text: &OsStr) -> finefs_image::Result<(At, Attributes)> {
@@ -146,33 +200,44 @@ impl Shown<'_> {
         }
     }
 
-    fn formatted(&self, format: &OsStr, has_escapes: bool) -> Vec<u8> {
-        let mut out = Vec::new();
-        let mut bytes = format.as_encoded_bytes().iter().copied().peekable();
-        while let Some(byte) = bytes.next() {
-            match byte {
-                b'\\' if has_escapes => out.push(match bytes.next() {
-                    Some(b'n') => b'\n',
-                    Some(b't') => b'\t',
-                    Some(b'0') => 0,
-                    Some(other) => other,
-                    None => b'\\',
-                }),
-                b'%' => {
-                    let flags = |byte: &u8| matches!(byte, b'#' | b'-' | b'0' | b'1'..=b'9' | b'.');
-                    let mut field = String::new();
-                    while let Some(flag) = bytes.next_if(flags) {
-                        field.push(char::from(flag));
-                    }
-                    match bytes.next() {
-                        Some(directive) => out.extend(padded(&field, self.directive(directive))),
-                        None => out.push(b'%'),
-                    }
-                }
-                byte => out.push(byte),
-            }
+    /// The name in quotes, with what a symbolic link leads to.
+    fn quoted(&self) -> String {
+        let quoted = |text: String| format!("'{}'", text.replace('\'', "'\\''"));
+        let name = quoted(self.at.address.to_string());
+        let is_symlink = self.attributes.kind == FileKind::Symlink;
+        match is_symlink.then(|| self.at.fs.read_link(self.at.path())) {
+            Some(Ok(target)) => format!("{name} -> {}", quoted(target.display().to_string())),
+            _ => name,
         }
-        out
+    }
+
+    fn formatted(&self, format: &OsStr, has_escapes: bool) -> Vec<u8> {
+        expanded(format, has_escapes, &|field, directive| {
+            self.field(field, directive)
+        })
+    }
+
+    /// A directive with its flags; of seconds the precision says how many digits follow the point.
+    fn field(&self, field: &str, directive: u8) -> Vec<u8> {
+        let time = match directive {
+            b'X' => Some(self.attributes.accessed),
+            b'Y' => Some(self.attributes.modified),
+            b'Z' => Some(self.attributes.changed),
+            b'W' => self.attributes.born,
+            _ => None,
+        };
+        match (time, field.split_once('.')) {
+            (Some(time), Some((before, digits))) => {
+                let count = digits.parse().unwrap_or(9).min(9);
+                let nanos = format!("{:09}", time.nanos);
+                let value = match count {
+                    0 => time.seconds.to_string(),
+                    count => format!("{}.{}", time.seconds, &nanos[..count]),
+                };
+                text::padded(before, value.into_bytes())
+            }
+            _ => text::padded(field, self.directive(directive)),
+        }
     }
 
     fn directive(&self, directive: u8) -> Vec<u8> {
@@ -193,7 +258,7 @@ impl Shown<'_> {
         match directive {
             b'%' => "%".to_owned(),
             b'n' => self.at.address.to_string(),
-            b'N' => self.with_target(),
+            b'N' => self.quoted(),
             b'a' => format!("{permissions:o}"),
             b'A' => text::mode_string(attributes),
             b'f' => format!("{:x}", attributes.mode()),
@@ -226,22 +291,32 @@ impl Shown<'_> {
     }
 }
 
-/// With the width and the flags that stand between `%` and the directive.
-fn padded(field: &str, value: Vec<u8>) -> Vec<u8> {
-    let (flags, _precision) = field.split_once('.').unwrap_or((field, ""));
-    let width_at = flags.find(|c: char| ('1'..='9').contains(&c));
-    let (flags, width) = flags.split_at(width_at.unwrap_or(flags.len()));
-    let missing = width
-        .parse()
-        .unwrap_or(0_usize)
-        .min(4096)
-        .saturating_sub(value.len());
-    let fill = |byte: u8| vec![byte; missing];
-    if flags.contains('-') {
-        [value, fill(b' ')].concat()
-    } else if flags.contains('0') {
-        [fill(b'0'), value].concat()
-    } else {
-        [fill(b' '), value].concat()
+/// A format with what `field` says of the flags and the letter of each directive.
+fn expanded(format: &OsStr, has_escapes: bool, field_of: &dyn Fn(&str, u8) -> Vec<u8>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut bytes = format.as_encoded_bytes().iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' if has_escapes => out.push(match bytes.next() {
+                Some(b'n') => b'\n',
+                Some(b't') => b'\t',
+                Some(b'0') => 0,
+                Some(other) => other,
+                None => b'\\',
+            }),
+            b'%' => {
+                let flags = |byte: &u8| matches!(byte, b'#' | b'-' | b'0' | b'1'..=b'9' | b'.');
+                let mut field = String::new();
+                while let Some(flag) = bytes.next_if(flags) {
+                    field.push(char::from(flag));
+                }
+                match bytes.next() {
+                    Some(directive) => out.extend(field_of(&field, directive)),
+                    None => out.push(b'%'),
+                }
+            }
+            byte => out.push(byte),
+        }
     }
+    out
 }

@@ -7,6 +7,23 @@ use super::clock::{self, Local};
 
 pub(crate) use crate::size::human;
 
+/// ls shows the time of day of files that are no older.
+const HALF_YEAR: i64 = 31_556_952 / 2;
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+
 /// As in `-rwsr-xr-x`.
 pub(super) fn mode_string(attributes: &Attributes) -> String {
     mode_text(
@@ -76,16 +93,82 @@ fn offset(at: &Local) -> String {
 
 /// As `ls -l` has it: with the time of day for the last half year, else with the year.
 pub(super) fn list_time(time: Time, now: Time) -> String {
-    const HALF_YEAR: i64 = 31_556_952 / 2;
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
     let at = clock::local(time.seconds);
-    let month = MONTHS[at.month.clamp(1, 12) as usize - 1];
+    let month = &MONTHS[at.month.clamp(1, 12) as usize - 1][..3];
     let is_recent = time <= now && time.seconds > now.seconds - HALF_YEAR;
     match is_recent {
         true => format!("{month} {:2} {:02}:{:02}", at.day, at.hour, at.minute),
         false => format!("{month} {:2}  {:4}", at.day, at.year),
+    }
+}
+
+/// The same as `ls --time-style=iso` has it.
+pub(super) fn iso_time(time: Time, now: Time) -> String {
+    let is_recent = time <= now && time.seconds > now.seconds - HALF_YEAR;
+    match is_recent {
+        true => formatted("%m-%d %H:%M", time),
+        false => formatted("%Y-%m-%d ", time),
+    }
+}
+
+/// As date(1) writes a time by a format, in the local time zone; what is no directive stays.
+pub(super) fn formatted(format: &str, time: Time) -> String {
+    let at = clock::local(time.seconds);
+    let mut out = String::new();
+    let mut letters = format.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '%' => out += &directive(letters.next().unwrap_or('%'), &at, time),
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+fn directive(letter: char, at: &Local, time: Time) -> String {
+    const DAYS: [&str; 7] = [
+        "Thursday",
+        "Friday",
+        "Saturday",
+        "Sunday",
+        "Monday",
+        "Tuesday",
+        "Wednesday",
+    ];
+    let local_seconds = time.seconds + at.offset_seconds;
+    let day = DAYS[local_seconds.div_euclid(86_400).rem_euclid(7) as usize];
+    let hour = (at.hour + 11) % 12 + 1;
+    match letter {
+        'Y' => at.year.to_string(),
+        'C' => format!("{:02}", at.year / 100),
+        'y' => format!("{:02}", at.year.rem_euclid(100)),
+        'm' => format!("{:02}", at.month),
+        'b' | 'h' => MONTHS[at.month.clamp(1, 12) as usize - 1][..3].to_owned(),
+        'B' => MONTHS[at.month.clamp(1, 12) as usize - 1].to_owned(),
+        'd' => format!("{:02}", at.day),
+        'e' => format!("{:2}", at.day),
+        'j' => format!("{:03}", clock::day_of_year(at)),
+        'a' => day[..3].to_owned(),
+        'A' => day.to_owned(),
+        'H' => format!("{:02}", at.hour),
+        'k' => format!("{:2}", at.hour),
+        'I' => format!("{hour:02}"),
+        'l' => format!("{hour:2}"),
+        'M' => format!("{:02}", at.minute),
+        'S' => format!("{:02}", at.second),
+        'p' => if at.hour < 12 { "AM" } else { "PM" }.to_owned(),
+        's' => time.seconds.to_string(),
+        'N' => format!("{:09}", time.nanos),
+        'z' => offset(at),
+        'F' => formatted("%Y-%m-%d", time),
+        'T' => formatted("%H:%M:%S", time),
+        'R' => formatted("%H:%M", time),
+        'D' => formatted("%m/%d/%y", time),
+        'c' => formatted("%a %b %e %H:%M:%S %Y", time),
+        'n' => "\n".to_owned(),
+        't' => "\t".to_owned(),
+        '%' => "%".to_owned(),
+        other => format!("%{other}"),
     }
 }
 
@@ -120,4 +203,24 @@ pub(super) fn device_numbers(attributes: &Attributes) -> (u32, u32) {
 /// The time now.
 pub(super) fn now() -> Time {
     std::time::SystemTime::now().into()
+}
+
+/// With the width and the flags that stand between `%` and the directive.
+pub(super) fn padded(field: &str, value: Vec<u8>) -> Vec<u8> {
+    let (flags, _precision) = field.split_once('.').unwrap_or((field, ""));
+    let width_at = flags.find(|c: char| ('1'..='9').contains(&c));
+    let (flags, width) = flags.split_at(width_at.unwrap_or(flags.len()));
+    let missing = width
+        .parse()
+        .unwrap_or(0_usize)
+        .min(4096)
+        .saturating_sub(value.len());
+    let fill = |byte: u8| vec![byte; missing];
+    if flags.contains('-') {
+        [value, fill(b' ')].concat()
+    } else if flags.contains('0') {
+        [fill(b'0'), value].concat()
+    } else {
+        [fill(b' '), value].concat()
+    }
 }

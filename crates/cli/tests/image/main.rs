@@ -6,6 +6,7 @@ mod archives;
 mod build;
 mod containers;
 mod copies;
+mod coreutils;
 mod defrag;
 mod differences;
 mod disks;

@@ -9,7 +9,7 @@ use finefs::FileKind;
 use rustix::io::Errno;
 
 use super::target::{Target, temporary};
-use super::{Context, Existing, Links, Options, data};
+use super::{Context, Existing, Links, Makes, Options, data};
 use crate::attributes::{Attributes, Change, Lacking, Xattr};
 use crate::error::{Error, Result};
 use crate::tree::{Follow, SinkDir, SourceDir};
@@ -213,6 +213,9 @@ pub fn from_stream(
     }
     if existing.is_some() && options.existing == Existing::Kept {
         return Ok(());
+    }
+    if options.makes != Makes::Copies {
+        return Err(Error::new(shown, "is a stream, which no link can lead to"));
     }
     let is_regular = |found: &&Attributes| found.kind == FileKind::Regular;
     let change = match existing.as_ref().filter(is_regular) {

@@ -102,6 +102,18 @@ pub enum Existing {
     ReplacedIfOlder,
 }
 
+/// What is made of files that are no directories.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Makes {
+    /// Copies.
+    #[default]
+    Copies,
+    /// Hard links to the sources, in the same image.
+    HardLinks,
+    /// Symbolic links with the paths of the sources, in the same image.
+    Symlinks,
+}
+
 /// How files are copied.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -115,6 +127,12 @@ pub struct Options {
     pub sparse: Sparse,
     /// What becomes of files that are there.
     pub existing: Existing,
+    /// The observer is asked before a file that is there is replaced.
+    pub asks: bool,
+    /// What is made of files.
+    pub makes: Makes,
+    /// Links take the place of files that are there.
+    pub replaces_by_links: bool,
     /// Permission bits that new files do not get unless modes are kept.
     pub umask: u32,
     /// Threads, at least 1.
@@ -129,6 +147,9 @@ impl Default for Options {
             links: Links::Kept,
             sparse: Sparse::Kept,
             existing: Existing::Replaced,
+            asks: false,
+            makes: Makes::Copies,
+            replaces_by_links: false,
             umask: 0o022,
             jobs: 1,
         }
@@ -141,6 +162,10 @@ pub trait Observer: Sync {
     fn failed(&self, error: &Error);
     /// A file was copied.
     fn copied(&self, _from: &dyn Fn() -> String, _to: &dyn Fn() -> String) {}
+    /// Whether a file that is there may be replaced; asked with [`Options::asks`].
+    fn may_replace(&self, _to: &str) -> bool {
+        true
+    }
 }
 
 /// How far a copy is, and what it could not do; shared with who shows it.

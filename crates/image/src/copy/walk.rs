@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::file::{Work, change_of, follow};
 use super::target::{Fresh, Target, temporary};
-use super::{Context, Existing};
+use super::{Context, Existing, Makes};
 use crate::attributes::Attributes;
 use crate::error::{Error, Result};
 use crate::tree::{Follow, SinkDir, SourceDir, check_plain};
@@ -126,6 +126,11 @@ impl<'a> Walker<'a> {
             Some(_) => None,
             None => target.dir.find(to)?,
         };
+        if options.makes == Makes::HardLinks
+            && existing.as_ref().map(Attributes::identity) == Some(attributes.identity())
+        {
+            return Ok(());
+        }
         if let Some(existing) = &existing {
             self.check(
                 &attributes,
@@ -147,6 +152,15 @@ impl<'a> Walker<'a> {
             .is_some_and(|found| self.stays(found, &attributes))
         {
             return Ok(());
+        }
+        if options.asks && existing.is_some() {
+            let place = target.dir.shown(to);
+            if !self.context.observer.may_replace(&place) {
+                return Ok(());
+            }
+        }
+        if options.makes != Makes::Copies {
+            return self.make_link((source, name, follow), &attributes, &target, to, existing);
         }
         let is_linked = options.preserve.links && attributes.links > 1;
         if is_linked && self.link(&attributes, &target, to, existing.is_some())? {
@@ -216,6 +230,48 @@ impl<'a> Walker<'a> {
             Existing::Kept => true,
             Existing::ReplacedIfOlder => existing.modified >= source.modified,
         }
+    }
+
+    /// Makes a link to the source instead of a copy.
+    fn make_link(
+        &self,
+        (source, name, follow): (&Arc<dyn SourceDir>, &OsStr, Follow),
+        attributes: &Attributes,
+        target: &Target<'a>,
+        to: &OsStr,
+        existing: Option<Attributes>,
+    ) -> Result<()> {
+        let sink = &*target.dir;
+        let device = sink.find(OsStr::new("."))?.map(|found| found.device);
+        let original = source.path_in_image(name, follow)?;
+        let original = original.filter(|_| device == Some(attributes.device));
+        let Some(original) = original else {
+            let reason = "lies in another image; links lead to files of their own";
+            return Err(Error::new(source.shown(name), reason));
+        };
+        if existing.is_some() && !self.context.options.replaces_by_links {
+            return Err(Error::new(
+                sink.shown(to),
+                "is there (-f replaces it by the link)",
+            ));
+        }
+        let link = |name: &OsStr| match self.context.options.makes {
+            Makes::Symlinks => sink.symlink(name, &original),
+            _ => sink.link(&original, name),
+        };
+        match existing {
+            None => link(to)?,
+            Some(_) => {
+                let beside = temporary(sink, to)?;
+                link(&beside)?;
+                sink.rename(&beside, to)?;
+                sink.remove_all(&beside)?;
+            }
+        }
+        self.context.progress.files.fetch_add(1, Ordering::Relaxed);
+        let from = || source.shown(name);
+        self.context.observer.copied(&from, &|| sink.shown(to));
+        Ok(())
     }
 
     /// Links to the first copy of a file, if there is one.

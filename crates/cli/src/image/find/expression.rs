@@ -1,11 +1,13 @@
 //! What find's expressions say about a file.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 
 use finefs::FileKind;
 use finefs_image::walk::{Found, letter};
 use finefs_image::{Attributes, Time};
 
+use super::printf::Format;
+use super::shown;
 use crate::image::pattern::matches;
 use crate::image::people::People;
 use crate::image::session::At;
@@ -34,6 +36,20 @@ pub(super) enum Which {
     Accessed,
     Modified,
     Changed,
+    Born,
+}
+
+impl Which {
+    /// By find's letter.
+    pub fn by(letter: char) -> Option<Which> {
+        Some(match letter {
+            'a' => Which::Accessed,
+            'm' => Which::Modified,
+            'c' => Which::Changed,
+            'B' => Which::Born,
+            _ => return None,
+        })
+    }
 }
 
 /// How a mode is compared.
@@ -77,6 +93,20 @@ pub(super) enum Expression {
         which: Which,
         than: Time,
     },
+    /// Than a time of a file of an image, which is looked up before the search.
+    NewerThanFile {
+        which: Which,
+        file: OsString,
+        of: Which,
+    },
+    /// A link to this file, which is looked up before the search.
+    Same(OsString),
+    Target {
+        pattern: Vec<u8>,
+        ignores_case: bool,
+    },
+    NoUser,
+    NoGroup,
     User(String),
     Group(String),
     Uid(Number),
@@ -91,8 +121,10 @@ pub(super) enum Expression {
     Prune,
     Print,
     Print0,
+    Printf(Format),
     Ls,
     Delete,
+    Quit,
 }
 
 /// A file that is asked about, and what is to be done with it.
@@ -112,8 +144,50 @@ impl Expression {
                 one.is_action() || other.is_action()
             }
             Expression::Not(inner) => inner.is_action(),
-            Expression::Print | Expression::Print0 | Expression::Ls | Expression::Delete => true,
+            Expression::Print | Expression::Print0 | Expression::Printf(_) => true,
+            Expression::Ls | Expression::Delete => true,
             _ => false,
+        }
+    }
+
+    /// With what `look` says of the files that it names.
+    pub fn resolved(
+        self,
+        look: &mut dyn FnMut(&OsStr) -> finefs_image::Result<Attributes>,
+    ) -> finefs_image::Result<Expression> {
+        Ok(match self {
+            Expression::And(one, other) => Expression::And(
+                Box::new(one.resolved(look)?),
+                Box::new(other.resolved(look)?),
+            ),
+            Expression::Or(one, other) => Expression::Or(
+                Box::new(one.resolved(look)?),
+                Box::new(other.resolved(look)?),
+            ),
+            Expression::Not(inner) => Expression::Not(Box::new(inner.resolved(look)?)),
+            Expression::NewerThanFile { which, file, of } => Expression::Newer {
+                which,
+                than: of.of(&look(&file)?),
+            },
+            Expression::Same(file) => Expression::Inode(Number::Exactly(look(&file)?.ino)),
+            other => other,
+        })
+    }
+
+    /// A user or group that the image does not have.
+    pub fn stranger(&self, people: &People) -> Option<String> {
+        match self {
+            Expression::And(one, other) | Expression::Or(one, other) => {
+                one.stranger(people).or_else(|| other.stranger(people))
+            }
+            Expression::Not(inner) => inner.stranger(people),
+            Expression::User(name) if people.uid(name).is_none() => {
+                Some(format!("the image has no user '{name}'; give a number"))
+            }
+            Expression::Group(name) if people.gid(name).is_none() => {
+                Some(format!("the image has no group '{name}'; give a number"))
+            }
+            _ => None,
         }
     }
 
@@ -138,7 +212,23 @@ impl Expression {
             } => {
                 let path = context.found.path.as_os_str().as_encoded_bytes();
                 is_like(pattern, path, *ignores_case)
+                    || is_like(pattern, &shown(context.at), *ignores_case)
             }
+            Expression::Target {
+                pattern,
+                ignores_case,
+            } => {
+                let target = context.at.fs.read_link(context.at.path());
+                target.is_ok_and(|target| {
+                    is_like(
+                        pattern,
+                        target.as_os_str().as_encoded_bytes(),
+                        *ignores_case,
+                    )
+                })
+            }
+            Expression::NoUser => !context.people.knows_uid(attributes.uid),
+            Expression::NoGroup => !context.people.knows_gid(attributes.gid),
             Expression::Kind(letters) => {
                 let own = match letter(attributes.kind) {
                     '-' => 'f',
@@ -184,8 +274,9 @@ impl Expression {
 }
 
 impl Which {
-    fn of(self, attributes: &Attributes) -> Time {
+    pub fn of(self, attributes: &Attributes) -> Time {
         match self {
+            Which::Born => attributes.born.unwrap_or(attributes.changed),
             Which::Accessed => attributes.accessed,
             Which::Modified => attributes.modified,
             Which::Changed => attributes.changed,

@@ -2,11 +2,13 @@
 
 mod expression;
 mod parse;
+mod printf;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
+use finefs_image::Attributes;
 use finefs_image::walk::{Found, Step, Walk};
 
 use self::expression::{Context, Expression};
@@ -19,9 +21,10 @@ use crate::CliResult;
 
 /// Find files in an image, as find(1)
 ///
-/// Tests: -name -iname -path -type -size -mtime -mmin -atime -ctime -newermt -user -group -uid -gid
-/// -perm -links -inum -empty -true -false. Actions: -print -print0 -ls -delete -prune. Between them
-/// -a, -o, ! and parentheses; -maxdepth, -mindepth and -depth stand first.
+/// Tests: -name -iname -path -ipath -lname -ilname -type -size -mtime -mmin -atime -amin -ctime -cmin
+/// -newer FILE -anewer -cnewer -newerXY -samefile FILE -user -group -uid -gid -nouser -nogroup -perm
+/// -links -inum -empty -true -false. Actions: -print -print0 -printf -ls -delete -prune -quit. Between
+/// them -a, -o, ! and parentheses; -maxdepth, -mindepth and -depth stand first. FILE is IMAGE:/PATH.
 #[derive(Args)]
 #[command(override_usage = "finefs find [--offset SIZE] [--json] IMAGE:/PATH... [EXPRESSION]")]
 pub(crate) struct Find {
@@ -46,6 +49,8 @@ struct Search<'a> {
     is_json: bool,
     printer: Printer,
     records: Vec<Record>,
+    /// After -quit.
+    is_over: bool,
 }
 
 impl Find {
@@ -64,18 +69,32 @@ impl Find {
         // It may stand behind the operands too.
         let before = words.len();
         words.retain(|word| word != "--json");
-        let query = match parse::parse(&words) {
+        let mut query = match parse::parse(&words) {
             Ok(query) => query,
             Err(reason) => {
                 session.fail(reason);
                 return session.end();
             }
         };
+        let deletes = query.deletes;
+        let resolved = query.expression.resolved(&mut |file| {
+            let at = match deletes {
+                true => session.write(file),
+                false => session.read(file),
+            }?;
+            let found = at.told(at.fs.symlink_metadata(at.path()))?;
+            Ok(Attributes::inside(&found, 0))
+        });
+        let Some(expression) = session.check(resolved) else {
+            return session.end();
+        };
+        query.expression = expression;
         let mut search = Search {
             query: &query,
             is_json: self.json || words.len() < before,
             printer: Printer::new(),
             records: Vec::new(),
+            is_over: false,
         };
         for operand in &session.operands(&self.words) {
             let at = match query.deletes {
@@ -97,9 +116,13 @@ impl Find {
 impl Search<'_> {
     fn below(&mut self, session: &mut Session, at: &At) -> CliResult<()> {
         let people = People::of(&at.fs);
+        if let Some(line) = self.query.expression.stranger(&people) {
+            session.fail(at.refused(&line));
+            return Ok(());
+        }
         let mut walk = Walk::new(&at.fs, &at.address);
         while let Some(step) = walk.next() {
-            if self.printer.is_gone() {
+            if self.printer.is_gone() || self.is_over {
                 break;
             }
             let (found, is_after) = match session.check(step) {
@@ -112,7 +135,7 @@ impl Search<'_> {
             let is_turn = is_after == (self.query.is_depth_first && is_directory);
             let mut is_pruned = false;
             if is_turn && (self.query.depth_min..=self.query.depth_max).contains(&depth) {
-                is_pruned = self.judge(session, &at.with(found.path.clone()), &found, &people)?;
+                is_pruned = self.judge(session, at, &found, &people)?;
             }
             let is_deep = depth >= self.query.depth_max;
             if is_directory && !is_after && (is_deep || is_pruned && !self.query.is_depth_first) {
@@ -127,10 +150,11 @@ impl Search<'_> {
     fn judge(
         &mut self,
         session: &mut Session,
-        at: &At,
+        start: &At,
         found: &Found,
         people: &People,
     ) -> CliResult<bool> {
+        let at = &start.with(found.path.clone());
         let mut context = Context {
             at,
             found,
@@ -149,7 +173,15 @@ impl Search<'_> {
                     };
                     session.check(at.told(done));
                 }
+                Expression::Quit => {
+                    // What is behind it has not been asked.
+                    self.is_over = true;
+                    break;
+                }
                 _ if self.is_json => self.records.push(Record::new(at, &found.attributes)),
+                Expression::Printf(format) => {
+                    self.printer.put(&format.print(at, start, found, people))?;
+                }
                 Expression::Print0 => self.printer.put(&[&shown(at), &b"\0"[..]].concat())?,
                 Expression::Ls => self.printer.put(line(at, found, people).as_bytes())?,
                 _ => self.printer.put(&[&shown(at), &b"\n"[..]].concat())?,

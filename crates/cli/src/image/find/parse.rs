@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use super::expression::{Compared, Expression, Number, Which};
+use super::printf::Format;
 use crate::image::mode::Mode;
 use crate::image::{date, text};
 
@@ -135,6 +136,12 @@ impl Parser<'_> {
                 ignores_case,
             }
         };
+        let target = |ignores_case| {
+            move |pattern| Expression::Target {
+                pattern,
+                ignores_case,
+            }
+        };
         Ok(match word {
             "-name" => name(false)(self.bytes(word)?),
             "-iname" => name(true)(self.bytes(word)?),
@@ -143,6 +150,14 @@ impl Parser<'_> {
             "-type" => Expression::Kind(kinds(&self.word(word)?)?),
             "-size" => size(&self.word(word)?)?,
             "-perm" => permissions(&self.word(word)?)?,
+            "-lname" => target(false)(self.bytes(word)?),
+            "-ilname" => target(true)(self.bytes(word)?),
+            "-newer" => self.newer_file(word, Which::Modified, Which::Modified)?,
+            "-anewer" => self.newer_file(word, Which::Accessed, Which::Modified)?,
+            "-cnewer" => self.newer_file(word, Which::Changed, Which::Modified)?,
+            "-samefile" => Expression::Same(self.name(word)?),
+            "-nouser" => Expression::NoUser,
+            "-nogroup" => Expression::NoGroup,
             "-user" => Expression::User(self.word(word)?),
             "-group" => Expression::Group(self.word(word)?),
             "-uid" => Expression::Uid(self.number(word)?),
@@ -155,15 +170,14 @@ impl Parser<'_> {
             "-mmin" => self.age(word, Which::Modified, 60)?,
             "-amin" => self.age(word, Which::Accessed, 60)?,
             "-cmin" => self.age(word, Which::Changed, 60)?,
-            "-newermt" => self.newer(word, Which::Modified)?,
-            "-newerat" => self.newer(word, Which::Accessed)?,
-            "-newerct" => self.newer(word, Which::Changed)?,
             "-empty" => Expression::Empty,
             "-true" => Expression::Constant(true),
             "-false" => Expression::Constant(false),
             "-prune" => Expression::Prune,
             "-print" => Expression::Print,
             "-print0" => Expression::Print0,
+            "-printf" => Expression::Printf(Format::parse(&self.bytes(word)?)?),
+            "-quit" => Expression::Quit,
             "-ls" => Expression::Ls,
             _ => return self.setting(word),
         })
@@ -181,7 +195,13 @@ impl Parser<'_> {
                 self.query.deletes = true;
                 return Ok(Expression::Delete);
             }
-            word => return Err(format!("unknown test '{word}'")),
+            "-exec" | "-execdir" | "-ok" | "-okdir" => {
+                return Err(format!(
+                    "{word}: no command can be run on files in an image; take -delete, -printf, or \
+                     -print0 and xargs -0 finefs COMMAND"
+                ));
+            }
+            word => return self.newer_xy(word),
         }
         Ok(Expression::Constant(true))
     }
@@ -206,9 +226,30 @@ impl Parser<'_> {
         })
     }
 
-    fn newer(&mut self, word: &str, which: Which) -> Result<Expression> {
-        let than = date::parse(&self.word(word)?)?;
-        Ok(Expression::Newer { which, than })
+    /// `-newerXY`: time X of the files, time Y of the file that is named, or, with `t`, a time.
+    fn newer_xy(&mut self, word: &str) -> Result<Expression> {
+        let unknown = || format!("unknown test '{word}'");
+        let letters = word.strip_prefix("-newer").ok_or_else(unknown)?;
+        let mut letters = letters.chars();
+        let (Some(which), Some(of), None) = (letters.next(), letters.next(), letters.next()) else {
+            return Err(unknown());
+        };
+        let which = Which::by(which).ok_or_else(unknown)?;
+        if of == 't' {
+            let than = date::parse(&self.word(word)?)?;
+            return Ok(Expression::Newer { which, than });
+        }
+        self.newer_file(word, which, Which::by(of).ok_or_else(unknown)?)
+    }
+
+    fn newer_file(&mut self, word: &str, which: Which, of: Which) -> Result<Expression> {
+        let file = self.name(word)?;
+        Ok(Expression::NewerThanFile { which, file, of })
+    }
+
+    fn name(&mut self, word: &str) -> Result<OsString> {
+        let name = self.next();
+        name.ok_or_else(|| format!("{word} wants a file, as IMAGE:/PATH"))
     }
 }
 
@@ -304,6 +345,11 @@ mod tests {
             "-type x",
             "-size 3q",
             "-foo",
+            "-newerxy a",
+            "-newermtt a",
+            "-newer",
+            "-exec rm {} ;",
+            "-printf %q",
             ")",
             "-o",
             "-name a )",
