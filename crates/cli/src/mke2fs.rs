@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::str::FromStr;
 
-use finefs_image::mkfs::{self, FsType, Options, parse_uuid};
+use finefs_image::mkfs::{self, FsType, Options, QuotaKind, parse_uuid};
 
 use crate::{CliResult, Failure, size};
 
@@ -192,7 +192,8 @@ pub(crate) fn extended(word: &str, options: &mut Options, besides: &mut Besides)
             options.features.push("casefold".to_owned());
         }
         "revision" => options.revision = word.number()?,
-        "desc_size" | "encoding" | "encoding_flags" | "quotatype" | "android_sparse" => {
+        "quotatype" => options.quota_kinds = Some(quota_kinds(&word)?),
+        "desc_size" | "encoding" | "encoding_flags" | "android_sparse" => {
             return word.refuse("cannot be done here; leave it out, or use mke2fs");
         }
         _ => {
@@ -200,11 +201,45 @@ pub(crate) fn extended(word: &str, options: &mut Options, besides: &mut Besides)
                 "not known; there are stride, stripe_width, lazy_itable_init, lazy_journal_init, \
                  root_owner, num_backup_sb, packed_meta_blocks, resize, discard, nodiscard, \
                  hash_seed, offset, mmp_update_interval, orphan_file_size, \
-                 assume_storage_prezeroed, encoding, revision, test_fs, no_copy_xattrs",
+                 assume_storage_prezeroed, encoding, revision, quotatype, test_fs, no_copy_xattrs",
             );
         }
     }
     Ok(())
+}
+
+/// Whose quota files, with colons between them.
+fn quota_kinds(word: &Word<'_>) -> CliResult<Vec<QuotaKind>> {
+    let kinds = word.text()?.split(':').map(|name| match name {
+        "usr" | "usrquota" => Some(QuotaKind::User),
+        "grp" | "grpquota" => Some(QuotaKind::Group),
+        "prj" | "prjquota" => Some(QuotaKind::Project),
+        _ => None,
+    });
+    match kinds.collect() {
+        Some(kinds) => Ok(kinds),
+        None => word.refuse("give some of usr, grp and prj, with colons between them"),
+    }
+}
+
+/// The blocks that a file of badblocks(8) lists, one a line.
+pub(crate) fn bad_blocks(path: &Path) -> CliResult<Vec<u64>> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|error| Failure::new(format!("-l {shown}: {error}")))?;
+    let numbers = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty());
+    let block = |(index, line): (usize, &str)| match line.trim().parse() {
+        Ok(block) => Ok(block),
+        Err(_) => {
+            let number = index + 1;
+            let reason = "no number of a block; take what badblocks -b with its size has written";
+            Err(Failure::new(format!("-l {shown}: line {number}: {reason}")))
+        }
+    };
+    numbers.map(block).collect()
 }
 
 /// UID:GID; those of the caller without a value.
@@ -345,6 +380,9 @@ mod tests {
         assert_eq!((options.stride, options.stripe_width), (4, 8));
         assert_eq!(options.root_owner, (1, 2));
         assert!(!options.discards);
+        let options = parsed("quotatype=usr:prjquota").unwrap();
+        let kinds = vec![QuotaKind::User, QuotaKind::Project];
+        assert_eq!(options.quota_kinds, Some(kinds));
         let options = parsed("lazy_itable_init=0,packed_meta_blocks,no_copy_xattrs").unwrap();
         assert!(!options.is_itable_lazy && options.has_packed_metadata);
         for bad in [
@@ -356,7 +394,8 @@ mod tests {
             "num_backup_sb=3",
             "root_owner=me",
             "lazy_itable_init=2",
-            "quotatype=usrquota",
+            "quotatype=users",
+            "quotatype",
         ] {
             let Failure(line) = parsed(bad).unwrap_err();
             assert!(line.starts_with("-E "), "{line}");

@@ -99,11 +99,11 @@ pub(crate) struct Switches {
     /// Bytes of a cluster, with -O bigalloc; 16 blocks
     #[arg(short = 'C', value_name = "BYTES")]
     cluster_size: Option<String>,
-    /// Look for bad blocks (refused)
-    #[arg(short = 'c', action = ArgAction::Count, hide = true)]
+    /// Read everything first, and leave out the blocks that cannot be read
+    #[arg(short = 'c', action = ArgAction::Count)]
     checks_blocks: u8,
-    /// A list of bad blocks (refused)
-    #[arg(short = 'l', value_name = "FILE", hide = true)]
+    /// Leave out the blocks that this file of badblocks(8) lists
+    #[arg(short = 'l', value_name = "FILE")]
     bad_blocks: Option<PathBuf>,
     /// The creator's system: linux
     #[arg(short = 'o', value_name = "SYSTEM", hide = true)]
@@ -125,8 +125,9 @@ impl Switches {
         let creator = self.creator.as_deref().unwrap_or("linux");
         let refused = [
             (
-                self.checks_blocks > 0 || self.bad_blocks.is_some(),
-                "-c, -l: bad blocks are not there; leave it out, or use mke2fs",
+                self.checks_blocks > 1,
+                "-cc: nothing is written to look for bad blocks; take -c, which reads, or run \
+                 badblocks -w and give its list with -l",
             ),
             (
                 !creator.eq_ignore_ascii_case("linux") && creator != "0",
@@ -170,6 +171,7 @@ impl Switches {
             groups_per_flex: self.groups_per_flex,
             revision: self.revision,
             discards: !self.keep,
+            checks_blocks: self.checks_blocks > 0,
             ..Options::default()
         };
         if let Some(name) = self.fs_type {
@@ -182,6 +184,9 @@ impl Switches {
         }
         if let Some(uuid) = self.uuid {
             options.uuid = parse_uuid("-U", &uuid).map_err(Failure::new)?;
+        }
+        if let Some(path) = &self.bad_blocks {
+            options.bad_blocks = mke2fs::bad_blocks(path)?;
         }
         if let Some(word) = self.on_error {
             options.on_error = word.parse().map_err(Failure::new)?;

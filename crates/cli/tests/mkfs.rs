@@ -114,6 +114,172 @@ fn the_same_bytes_as_mke2fs() {
     }
 }
 
+/// Makes an image by both; they must be the same, and e2fsck finds nothing. Gives ours.
+fn both(bench: &Bench, program: &str, words: &str, extended: &str, kib: u64) -> PathBuf {
+    let words = format!("-q -F -U {UUID} -E hash_seed={UUID},{extended} {words}");
+    let ours = bench.empty("ours", kib);
+    let theirs = bench.empty("theirs", kib);
+    for (program, image) in [(&bench.path(program), &ours), (&program.into(), &theirs)] {
+        let made = bench.run(program, &words, image);
+        assert!(made.status.success(), "{words}: {}", text(&made.stderr));
+    }
+    check(&ours);
+    assert!(
+        comparable(&ours) == comparable(&theirs),
+        "{program} {words}"
+    );
+    ours
+}
+
+/// Quota files with what root directory and lost+found have, wherever mke2fs puts their blocks.
+#[test]
+fn quotas_are_those_of_mke2fs() {
+    let bench = Bench::new();
+    let plain = "^metadata_csum_seed,^orphan_file";
+    for (program, words, extended, kib) in [
+        (
+            "mkfs.ext4",
+            format!("-O quota,{plain}"),
+            "nodiscard",
+            20_000,
+        ),
+        (
+            "mkfs.ext4",
+            format!("-O quota,project,{plain} -b 4096"),
+            "nodiscard",
+            40_000,
+        ),
+        (
+            "mkfs.ext4",
+            format!("-O quota,{plain}"),
+            "quotatype=usr:prjquota",
+            20_000,
+        ),
+        (
+            "mkfs.ext4",
+            format!("-O quota,{plain}"),
+            "root_owner=1000:70000",
+            20_000,
+        ),
+        (
+            "mkfs.ext4",
+            format!("-O quota,bigalloc,{plain} -b 4096"),
+            "quotatype=grp",
+            60_000,
+        ),
+        (
+            "mkfs.ext4",
+            "-O quota,project,orphan_file,metadata_csum_seed -b 2048".to_owned(),
+            "nodiscard",
+            60_000,
+        ),
+        (
+            "mkfs.ext3",
+            "-O quota -b 1024".to_owned(),
+            "nodiscard",
+            12_000,
+        ),
+        (
+            "mkfs.ext2",
+            "-O quota -b 4096".to_owned(),
+            "root_owner=5:0",
+            12_000,
+        ),
+    ] {
+        let image = both(&bench, program, &words, extended, kib);
+        let shown = Command::new("dumpe2fs")
+            .arg("-h")
+            .arg(&image)
+            .output()
+            .unwrap();
+        assert!(text(&shown.stdout).contains("quota inode:"), "{words}");
+    }
+    let refused = bench.finefs("mkfs --size 8m -O project -I 128", &bench.path("none"));
+    assert!(
+        text(&refused.stderr).contains("take -I 256"),
+        "{}",
+        text(&refused.stderr)
+    );
+}
+
+/// What was built or copied into such an image is counted.
+#[test]
+fn an_image_with_quotas_is_filled() {
+    let bench = Bench::new();
+    let files = bench.path("files");
+    std::fs::create_dir_all(files.join("dir/sub")).unwrap();
+    for number in 0..40 {
+        std::fs::write(files.join(format!("dir/{number}")), vec![1; number * 700]).unwrap();
+    }
+    let image = bench.path("image");
+    let words = format!("build -O quota,project --free 8m {}", image.display());
+    let made = bench.finefs(&words, &files);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    check(&image);
+    let filled = bench.path("filled");
+    let words = format!("mkfs --size 20m -O quota -q -d {}", files.display());
+    let made = bench.finefs(&words, &filled);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    check(&filled);
+}
+
+#[test]
+fn bad_blocks_are_left_out_as_mke2fs_leaves_them() {
+    let bench = Bench::new();
+    let list = bench.path("list");
+    let features = "-O ^metadata_csum_seed,^orphan_file";
+    let lines: String = (9000..9300).map(|block| format!("{block}\n")).collect();
+    for (program, blocks, words) in [
+        ("mkfs.ext4", "5000\n5001\n9000\n", features),
+        ("mkfs.ext4", &lines, features),
+        ("mkfs.ext4", "300\n280\n2330\n99999999\n", features),
+        (
+            "mkfs.ext4",
+            "70\n3000\n",
+            "-b 4096 -O ^metadata_csum_seed,^orphan_file,^flex_bg",
+        ),
+        ("mkfs.ext2", "9000\n", "-b 1024"),
+    ] {
+        std::fs::write(&list, blocks).unwrap();
+        let words = format!("{words} -l {}", list.display());
+        let image = both(&bench, program, &words, "nodiscard", 30_000);
+        let shown = Command::new("dumpe2fs")
+            .arg("-b")
+            .arg(&image)
+            .output()
+            .unwrap();
+        let mut bad: Vec<&str> = blocks.lines().filter(|line| line.len() < 8).collect();
+        bad.sort_by_key(|block| block.parse::<u64>().unwrap());
+        assert_eq!(text(&shown.stdout).lines().collect::<Vec<_>>(), bad);
+    }
+    for (blocks, part) in [("3\n", "-l=3: lies where"), ("x\n", "line 1: no number")] {
+        std::fs::write(&list, blocks).unwrap();
+        let words = format!("mkfs --size 8m -q -l {}", list.display());
+        let refused = bench.finefs(&words, &bench.path("none"));
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(
+            text(&refused.stderr).contains(part),
+            "{}",
+            text(&refused.stderr)
+        );
+    }
+    let refused = bench.finefs("mkfs --size 8m -cc", &bench.path("none"));
+    assert!(
+        text(&refused.stderr).contains("badblocks -w"),
+        "{}",
+        text(&refused.stderr)
+    );
+    // All of a file can be read.
+    let image = bench.empty("read", 8 << 10);
+    let made = bench.finefs("mkfs -q -c", &image);
+    assert!(
+        made.status.success() && made.stderr.is_empty(),
+        "{}",
+        text(&made.stderr)
+    );
+    check(&image);
+}
+
 #[test]
 fn what_was_made_is_told() {
     let bench = Bench::new();

@@ -269,3 +269,78 @@ proptest! {
         }
     }
 }
+
+/// A device with blocks of 1 KiB that nobody can read.
+struct Worn {
+    whole: finefs_block::FileDevice,
+    bad: Vec<u64>,
+}
+
+impl finefs_block::BlockDevice for Worn {
+    fn len_bytes(&self) -> u64 {
+        self.whole.len_bytes()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        let blocks = offset_bytes / 1024..(offset_bytes + buffer.len() as u64).div_ceil(1024);
+        match self.bad.iter().any(|bad| blocks.contains(bad)) {
+            true => Err(std::io::Error::other("worn")),
+            false => self.whole.read_at(offset_bytes, buffer),
+        }
+    }
+
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> std::io::Result<()> {
+        self.whole.write_at(offset_bytes, data)
+    }
+
+    fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> std::io::Result<()> {
+        self.whole.write_zeros_at(offset_bytes, length_bytes)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        self.whole.flush()
+    }
+
+    fn describe(&self) -> String {
+        self.whole.describe()
+    }
+}
+
+#[test]
+fn blocks_that_cannot_be_read_are_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    std::fs::File::create(&image)
+        .unwrap()
+        .set_len(16 << 20)
+        .unwrap();
+    let worn = |bad: &[u64]| Worn {
+        whole: finefs_block::FileDevice::open(&image, finefs_block::Access::ReadWrite).unwrap(),
+        bad: bad.to_vec(),
+    };
+    let options = Options {
+        checks_blocks: true,
+        ..options(FsType::Ext4, "")
+    };
+    let made = finefs_image::mkfs::make(&worn(&[300, 5000, 9001]), false, &options).unwrap();
+    assert_eq!(made.notes, ["3 blocks cannot be read, and are left out"]);
+    check(&image);
+    let shown = Command::new("dumpe2fs")
+        .arg("-b")
+        .arg(&image)
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&shown.stdout), "300\n5000\n9001\n");
+    let refused = finefs_image::mkfs::make(&worn(&[2]), false, &options).unwrap_err();
+    assert!(refused.to_string().contains("superblock"), "{refused}");
+    let all: Vec<u64> = (0..16 << 10).collect();
+    let refused = finefs_image::mkfs::make(&worn(&all), false, &options).unwrap_err();
+    assert!(
+        refused.to_string().contains("nothing of it can be read"),
+        "{refused}"
+    );
+}

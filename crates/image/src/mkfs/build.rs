@@ -1,9 +1,10 @@
 //! The plan of a whole file system: every block that must be written, with its contents.
 //!
 //! The order of allocation is mke2fs's, so that the same things lie at the same places: fixed
-//! metadata, bitmaps and tables, root directory, lost+found, resize inode, journal, multiple mount
-//! protection, orphan file.
+//! metadata, bitmaps and tables, root directory, lost+found, bad blocks, resize inode, journal,
+//! multiple mount protection, quota files, orphan file.
 
+use super::bad_blocks;
 use super::error::{MkfsError, Result};
 use super::identity::Identity;
 use super::journal_device::{self, JournalDevice};
@@ -12,7 +13,7 @@ use super::options::Options;
 use super::pieces::Pieces;
 use super::shape::Shape;
 use super::space::Space;
-use super::tables::{self, Tables};
+use super::tables::{self, Layout, Tables};
 use finefs_ext_disk::checksum::FsSeed;
 use finefs_ext_disk::dirent::{DirBlock, DirRules, EntryType};
 use finefs_ext_disk::features::{Compat, Incompat};
@@ -82,7 +83,13 @@ impl Build {
         let geo = &shape.geo;
         let mut space = Space::new(u64::from(geo.first_data_block)..geo.blocks_count);
         let is_packed = options.has_packed_metadata;
-        let tables = tables::place(&shape, options.stride, is_packed, &mut space)?;
+        let (bad_blocks, note) = bad_blocks::listed(&shape, options)?;
+        let layout = Layout {
+            stride: options.stride,
+            is_packed,
+            bad_blocks: &bad_blocks,
+        };
+        let tables = tables::place(&shape, &layout, &mut space)?;
         if geo.cluster_ratio > 1 {
             space.take_in_clusters(geo.cluster_ratio.into());
         }
@@ -90,7 +97,7 @@ impl Build {
             rules: InodeRules::of(&shape.sb),
             next_ino: shape.geo.first_ino.0,
             pieces: Pieces::new(shape.geo.block_size),
-            notes: shape.warnings.clone(),
+            notes: shape.warnings.iter().cloned().chain(note).collect(),
             shape,
             identity,
             space,
@@ -101,12 +108,14 @@ impl Build {
             journal_data: Vec::new(),
             external_journal,
         };
-        let overhead = build.used_blocks();
+        let overhead = build.used_blocks() - bad_blocks.len() as u64;
         build.reserved_inodes();
         build.directories(options)?;
+        build.bad_blocks(&bad_blocks)?;
         build.resize_inode()?;
         build.journal(options)?;
         build.mmp(options)?;
+        build.quotas(options)?;
         build.orphan_file(options)?;
         let ratio = u64::from(build.shape.geo.cluster_ratio);
         let overhead = overhead.div_ceil(ratio) + build.journal_blocks.div_ceil(ratio);
@@ -120,7 +129,7 @@ impl Build {
         u64::from(geo.first_data_block) + self.space.count(0..geo.blocks_count)
     }
 
-    fn has_extents(&self) -> bool {
+    pub fn has_extents(&self) -> bool {
         self.shape.features.incompat.contains(Incompat::EXTENTS)
     }
 
@@ -129,7 +138,7 @@ impl Build {
     }
 
     /// Allocates a file from the start of the file system on.
-    fn allocate(
+    pub fn allocate(
         &mut self,
         ino: u32,
         blocks: u64,
@@ -155,7 +164,7 @@ impl Build {
     }
 
     /// An inode in use, with all that but its kind and map says.
-    fn inode(&self, mode: u16, links: u16) -> Inode<Vec<u8>> {
+    pub fn inode(&self, mode: u16, links: u16) -> Inode<Vec<u8>> {
         let mut inode = Inode::blank(self.shape.geo.inode_size, self.extra_isize());
         let now = self.now();
         inode.set_mode(mode);
@@ -179,10 +188,10 @@ impl Build {
     }
 
     /// Gives an inode its map and size, and puts it into the table.
-    fn put_file(&mut self, ino: u32, mut inode: Inode<Vec<u8>>, map: &FileMap) -> Result<()> {
+    pub fn put_file(&mut self, ino: u32, mut inode: Inode<Vec<u8>>, map: &FileMap) -> Result<()> {
         let block_size = u64::from(self.shape.geo.block_size);
         if self.has_extents() {
-            inode.set_flags(InodeFlags::EXTENTS);
+            inode.set_flags(inode.flags() | InodeFlags::EXTENTS);
         }
         inode.block_area_mut().copy_from_slice(&map.area);
         let data = map.data_blocks().count() as u64;
@@ -191,6 +200,29 @@ impl Build {
         inode.set_blocks_512(&self.rules, blocks * (block_size / 512))?;
         self.inodes.insert(ino, inode);
         Ok(())
+    }
+
+    /// The size of a file that does not fill its last block.
+    pub fn set_size(&mut self, ino: u32, bytes: u64) -> Result<()> {
+        let rules = self.rules;
+        match self.inodes.get_mut(&ino) {
+            Some(inode) => Ok(inode.set_size(&rules, bytes)?),
+            None => Ok(()),
+        }
+    }
+
+    pub fn rules(&self) -> &InodeRules {
+        &self.rules
+    }
+
+    /// The next inode's number.
+    pub fn take_inode(&mut self, what: &'static str) -> Result<u32> {
+        let ino = self.next_ino;
+        self.next_ino += 1;
+        match ino > self.shape.geo.inodes_count {
+            true => Err(MkfsError::NoRoom(what)),
+            false => Ok(ino),
+        }
     }
 
     /// Inodes that the format keeps for itself: in use, with nothing in them.
@@ -464,11 +496,7 @@ impl Build {
             None => default_orphan_blocks(geo.blocks_count),
         };
         let goal = u64::from(geo.first_data_block);
-        let ino = self.next_ino;
-        self.next_ino += 1;
-        if ino > geo.inodes_count {
-            return Err(MkfsError::NoRoom("the orphan file's inode"));
-        }
+        let ino = self.take_inode("the orphan file's inode")?;
         let map = self.allocate(ino, blocks, goal, "the orphan file")?;
         let inode = self.inode(FileKind::Regular.mode_bits() | 0o600, 1);
         self.put_file(ino, inode, &map)?;

@@ -104,6 +104,7 @@ impl FeatureSet {
             | RoCompat::METADATA_CSUM
             | RoCompat::BIGALLOC
             | RoCompat::PROJECT
+            | RoCompat::QUOTA
             | RoCompat::VERITY;
         refuse_other(self.compat, known_compat)?;
         refuse_other(self.incompat, known_incompat)?;

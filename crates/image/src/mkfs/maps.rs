@@ -62,7 +62,7 @@ pub(super) struct Wanted {
 pub(super) fn allocate(space: &mut Space, wanted: &Wanted) -> Result<FileMap> {
     match wanted.has_extents {
         true => by_extents(space, wanted),
-        false => by_block_map(space, wanted),
+        false => block_map(space, wanted, None),
     }
 }
 
@@ -131,7 +131,66 @@ fn leaf(bytes: Vec<u8>, extents: &[Extent], wanted: &Wanted) -> Result<ExtentNod
     Ok(node)
 }
 
-fn by_block_map(space: &mut Space, wanted: &Wanted) -> Result<FileMap> {
+/// The same blocks in another order: the block of the file that `order` has first gets the first
+/// place, those behind come as they are. `None` where the map is not all in the inode.
+pub(super) fn reordered(
+    map: &FileMap,
+    order: &[usize],
+    has_extents: bool,
+) -> Result<Option<FileMap>> {
+    let places: Vec<u64> = map.data_blocks().collect();
+    if !map.nodes.is_empty() || places.len() < order.len() {
+        return Ok(None);
+    }
+    let mut moved = places.clone();
+    for (index, block) in order.iter().enumerate() {
+        moved[*block] = places[index];
+    }
+    let mut data: Vec<Range<u64>> = Vec::new();
+    for place in &moved {
+        match data.last_mut() {
+            Some(last) if last.end == *place => last.end += 1,
+            _ => data.push(*place..*place + 1),
+        }
+    }
+    let mut area = vec![0; BLOCK_AREA_SIZE];
+    match has_extents {
+        true if data.len() > EXTENTS_IN_INODE => return Ok(None),
+        true => {
+            let mut node = ExtentNode::init(area, 0)?;
+            let mut logical = 0;
+            for (at, run) in data.iter().enumerate() {
+                let len = (run.end - run.start) as u32;
+                let extent = Extent {
+                    logical: LogicalBlock(logical),
+                    len,
+                    physical: PhysBlock(run.start),
+                    is_unwritten: false,
+                };
+                node.insert_extent(at as u16, extent)?;
+                logical += len;
+            }
+            area = node.as_bytes().to_vec();
+        }
+        false => {
+            for (block, place) in moved.iter().enumerate() {
+                indirect::set_pointer(&mut area, block as u32, PhysBlock(*place));
+            }
+        }
+    }
+    Ok(Some(FileMap {
+        data,
+        area,
+        ..FileMap::default()
+    }))
+}
+
+/// Maps blocks by pointers: those that are `given` and taken already, or else the next free ones.
+pub(super) fn block_map(
+    space: &mut Space,
+    wanted: &Wanted,
+    given: Option<&[u64]>,
+) -> Result<FileMap> {
     let mut map = FileMap {
         area: vec![0; BLOCK_AREA_SIZE],
         ..FileMap::default()
@@ -157,7 +216,10 @@ fn by_block_map(space: &mut Space, wanted: &Wanted) -> Result<FileMap> {
             };
             let place = match known {
                 PhysBlock(0) => {
-                    let place = take(space)?;
+                    let place = match given.filter(|_| is_data) {
+                        Some(given) => given[logical as usize],
+                        None => take(space)?,
+                    };
                     let holder = match holder {
                         None => &mut map.area,
                         Some(block) => map.nodes.entry(block).or_default(),

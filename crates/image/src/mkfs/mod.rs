@@ -12,6 +12,7 @@
 //! | `tables` | where bitmaps and inode tables lie |
 //! | `maps` | files allocated in one go |
 //! | `build` | the plan: directories, journal and the other inodes |
+//! | `bad_blocks`, `quota` | the inodes of bad blocks and of quotas |
 //! | `groups` | descriptors, bitmaps, inode tables, copies |
 //! | `pieces` | what is written where |
 //! | `place` | files and devices to make it on |
@@ -32,6 +33,7 @@
 //! # References
 //! mke2fs(8), mke2fs.conf(5), ext4(5); Linux `Documentation/filesystems/ext4/`.
 
+mod bad_blocks;
 mod build;
 mod error;
 mod features;
@@ -43,6 +45,7 @@ mod options;
 mod pieces;
 mod place;
 mod profile;
+mod quota;
 mod shape;
 mod space;
 mod tables;
@@ -52,6 +55,7 @@ pub use error::{MkfsError, Result};
 pub use features::FeatureSet;
 use finefs_block::BlockDevice;
 use finefs_ext_disk::features::Compat;
+pub use finefs_ext_disk::quota::QuotaKind;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use groups::TableState;
 pub use identity::{format_uuid, parse_uuid};
@@ -145,6 +149,18 @@ fn write(
         action: "written",
         error,
     };
+    if options.checks_blocks {
+        let bad = bad_blocks::unreadable(device, &build.shape.geo).map_err(failed)?;
+        if !bad.is_empty() {
+            let note = format!("{} blocks cannot be read, and are left out", bad.len());
+            let options = &Options {
+                bad_blocks: [&options.bad_blocks[..], &bad].concat(),
+                ..options.clone()
+            };
+            build = Build::new(options, device.len_bytes())?;
+            build.notes.push(note);
+        }
+    }
     let size_bytes = build.shape.geo.size_bytes();
     let mut is_blank = is_blank || options.is_prezeroed;
     if !is_blank && options.discards {
@@ -153,7 +169,8 @@ fn write(
     let has_flags = build.shape.features.has_group_csum();
     let is_lazy = !is_blank && options.is_itable_lazy && has_flags;
     let state = TableState {
-        is_zeroed: !is_lazy,
+        // Where no descriptor has a checksum, mke2fs says so only of what is blank.
+        is_zeroed: !is_lazy && (is_blank || has_flags),
     };
     build.finish(state)?;
     if !is_blank {

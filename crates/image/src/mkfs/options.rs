@@ -1,6 +1,7 @@
 //! What may be asked for.
 
 use super::error::{MkfsError, Result};
+use finefs_ext_disk::quota::QuotaKind;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -134,6 +135,13 @@ pub struct Options {
     pub mmp_interval: u16,
     /// `-E orphan_file_size=`: bytes.
     pub orphan_file_bytes: Option<u64>,
+    /// `-E quotatype=`: whose quota files there are with `quota`; of users and groups without it, and
+    /// of projects with `project`.
+    pub quota_kinds: Option<Vec<QuotaKind>>,
+    /// `-l`: blocks that are not to be used.
+    pub bad_blocks: Vec<u64>,
+    /// `-c`: read everything first, and leave out what cannot be read.
+    pub checks_blocks: bool,
     /// `-E lazy_itable_init=`: inode tables may stay as they are, where the format can say so.
     pub is_itable_lazy: bool,
     /// `-E lazy_journal_init=`: the journal may stay as it is.
@@ -184,6 +192,9 @@ impl Default for Options {
             resize_blocks: None,
             mmp_interval: 5,
             orphan_file_bytes: None,
+            quota_kinds: None,
+            bad_blocks: Vec::new(),
+            checks_blocks: false,
             is_itable_lazy: true,
             is_journal_lazy: false,
             discards: true,

@@ -12,6 +12,7 @@ use super::options::Options;
 use super::profile::Profile;
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::geometry::Geometry;
+use finefs_ext_disk::quota::QuotaKind;
 use finefs_ext_disk::superblock::Superblock;
 use finefs_ext_disk::units::GroupNo;
 
@@ -46,7 +47,7 @@ impl Shape {
         let block_size = profile.block_size;
         check_sizes(options, &profile)?;
         let blocks = size_bytes / u64::from(block_size);
-        let features = chosen_features(options, blocks)?;
+        let features = chosen_features(options, blocks, profile.inode_size)?;
         let cluster_blocks = cluster_blocks(options, &features, block_size)?;
         let reserved = (options.reserved_percent * blocks as f64 / 100.0) as u64;
         let blocks = blocks / u64::from(cluster_blocks) * u64::from(cluster_blocks);
@@ -138,7 +139,7 @@ fn cluster_blocks(options: &Options, features: &FeatureSet, block_size: u32) -> 
     }
 }
 
-fn chosen_features(options: &Options, blocks: u64) -> Result<FeatureSet> {
+fn chosen_features(options: &Options, blocks: u64, inode_size: u32) -> Result<FeatureSet> {
     let mut features = FeatureSet::of(options.fs_type, options.defaults);
     if options.revision == 0 {
         features = FeatureSet::default();
@@ -169,6 +170,10 @@ fn chosen_features(options: &Options, blocks: u64) -> Result<FeatureSet> {
     if options.resize_blocks.is_some() {
         features.compat |= Compat::RESIZE_INODE;
     }
+    let kinds = options.quota_kinds.as_deref().unwrap_or_default();
+    if kinds.contains(&QuotaKind::Project) {
+        features.ro_compat |= RoCompat::PROJECT;
+    }
     if blocks > u64::from(u32::MAX) {
         if !features.incompat.contains(Incompat::BIT64) {
             return Err(MkfsError::TooManyBlocks(blocks));
@@ -182,6 +187,11 @@ fn chosen_features(options: &Options, blocks: u64) -> Result<FeatureSet> {
         features.compat -= Compat::RESIZE_INODE;
     }
     features.check()?;
+    if features.ro_compat.contains(RoCompat::PROJECT) && inode_size == 128 {
+        return Err(MkfsError::Conflict(
+            "feature project needs larger inodes than 128 bytes; take -I 256, or leave it out",
+        ));
+    }
     if options.has_packed_metadata && !features.incompat.contains(Incompat::FLEX_BG) {
         return Err(MkfsError::Conflict(
             "-E packed_meta_blocks needs feature flex_bg; set it or leave the option out",

@@ -29,13 +29,18 @@ pub(super) struct Tables {
     pub is_touched: Vec<bool>,
 }
 
+/// What the places depend on.
+pub(super) struct Layout<'a> {
+    /// The stride of a RAID in blocks.
+    pub stride: u16,
+    /// All lies at the start.
+    pub is_packed: bool,
+    /// Blocks that nothing is to lie on.
+    pub bad_blocks: &'a [u64],
+}
+
 /// Takes what lies at fixed places, then places the rest.
-pub(super) fn place(
-    shape: &Shape,
-    stride: u16,
-    is_packed: bool,
-    space: &mut Space,
-) -> Result<Tables> {
+pub(super) fn place(shape: &Shape, layout: &Layout<'_>, space: &mut Space) -> Result<Tables> {
     let groups = shape.geo.groups_count;
     for group in 0..groups {
         let count = u64::from(shape.geo.group_base_blocks(GroupNo(group)));
@@ -49,15 +54,24 @@ pub(super) fn place(
             space.take(first, boot + count);
         }
     }
+    let mut is_touched = vec![false; groups as usize];
+    for block in layout.bad_blocks {
+        if !space.is_free(*block, 1) {
+            let reason = "lies where superblock or descriptors must be; the device is no use";
+            return Err(MkfsError::value("-l", block, reason));
+        }
+        space.take(*block, 1);
+        touch(&shape.geo, &mut is_touched, *block..*block + 1);
+    }
     let mut placer = Placer {
         shape,
         space,
         tables: Tables {
             places: vec![GroupPlaces::default(); groups as usize],
-            is_touched: vec![false; groups as usize],
+            is_touched,
         },
     };
-    if is_packed {
+    if layout.is_packed {
         placer.pack()?;
     } else if shape.geo.groups_per_flex > 1 {
         for group in 0..groups {
@@ -65,7 +79,7 @@ pub(super) fn place(
         }
     } else {
         for group in 0..groups {
-            placer.single(group, stride)?;
+            placer.single(group, layout.stride)?;
         }
     }
     Ok(placer.tables)
