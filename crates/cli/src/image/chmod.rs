@@ -33,7 +33,7 @@ pub(crate) struct Chmod {
 impl Chmod {
     pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
         let mut session = Session::new(context, "finefs chmod", &self.place);
-        let words = [&[self.first.clone()], &self.rest[..]].concat();
+        let words = [std::slice::from_ref(&self.first), &self.rest[..]].concat();
         let words = self.changes.split(&mut session, &words, "a mode");
         let Some((mode, operands)) = words else {
             return session.end();
