@@ -52,7 +52,7 @@ fn every_command_has_help() {
     let commands = [
         "mount", "umount", "freeze", "thaw", "info", "mkfs", "top", "serve", "ls", "tree", "stat",
         "cat", "find", "du", "df", "getfattr", "cp", "mv", "rm", "mkdir", "rmdir", "ln", "touch",
-        "truncate", "chmod", "chown", "setfattr",
+        "truncate", "chmod", "chown", "chgrp", "setfattr",
     ];
     let commands = commands.iter().map(|command| vec![*command]);
     for mut arguments in commands.chain([Vec::new()]) {

@@ -17,8 +17,8 @@ pub(super) fn check(text: &str) -> Result<String, String> {
 
 /// `@SECONDS`; `YYYY-MM-DD` or `YYYYMMDD`, with `hh:mm`, `hh:mm:ss` or `hh:mm:ss.n` after a space
 /// or T, then nothing for the local time zone, `Z`, `UTC`, or `+hh:mm`; behind these or alone
-/// `today`, `yesterday`, `tomorrow`, and items as `2 days`, `-1 week` and `3 hours ago`, which count
-/// from `base` on.
+/// `today`, `yesterday`, `tomorrow`, and items as `2 days`, `-1 week` and `3 hours ago`, which
+/// count from `base` on.
 pub(super) fn from(text: &str, base: Time) -> Result<Time, String> {
     let refuse = || {
         format!("invalid date '{text}'; write @SECONDS, YYYY-MM-DD hh:mm:ss, or as '2 days ago'")

@@ -126,12 +126,11 @@ impl<'a> Walker<'a> {
             Some(_) => None,
             None => target.dir.find(to)?,
         };
-        if options.makes == Makes::HardLinks
-            && existing.as_ref().map(Attributes::identity) == Some(attributes.identity())
-        {
-            return Ok(());
-        }
         if let Some(existing) = &existing {
+            let is_same = existing.identity() == attributes.identity();
+            if is_same && options.makes == Makes::HardLinks {
+                return Ok(());
+            }
             self.check(
                 &attributes,
                 existing,
@@ -147,17 +146,10 @@ impl<'a> Walker<'a> {
             let reason = "is no regular file (-r copies it as what it is)";
             return Err(Error::new(source.shown(name), reason));
         }
-        if existing
-            .as_ref()
-            .is_some_and(|found| self.stays(found, &attributes))
+        if let Some(found) = &existing
+            && (self.stays(found, &attributes) || !self.has_leave(&target, to))
         {
             return Ok(());
-        }
-        if options.asks && existing.is_some() {
-            let place = target.dir.shown(to);
-            if !self.context.observer.may_replace(&place) {
-                return Ok(());
-            }
         }
         if options.makes != Makes::Copies {
             return self.make_link((source, name, follow), &attributes, &target, to, existing);
@@ -222,6 +214,12 @@ impl<'a> Walker<'a> {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the observer lets a file that is there be replaced, where it is to be asked.
+    fn has_leave(&self, target: &Target<'a>, to: &OsStr) -> bool {
+        let observer = self.context.observer;
+        !self.context.options.asks || observer.may_replace(&target.dir.shown(to))
     }
 
     fn stays(&self, existing: &Attributes, source: &Attributes) -> bool {

@@ -135,8 +135,8 @@ pub struct Options {
     pub mmp_interval: u16,
     /// `-E orphan_file_size=`: bytes.
     pub orphan_file_bytes: Option<u64>,
-    /// `-E quotatype=`: whose quota files there are with `quota`; of users and groups without it, and
-    /// of projects with `project`.
+    /// `-E quotatype=`: whose quota files there are with `quota`; of users and groups without it,
+    /// and of projects with `project`.
     pub quota_kinds: Option<Vec<QuotaKind>>,
     /// `-l`: blocks that are not to be used.
     pub bad_blocks: Vec<u64>,

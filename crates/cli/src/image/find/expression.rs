@@ -201,32 +201,15 @@ impl Expression {
             Expression::Name {
                 pattern,
                 ignores_case,
-            } => {
-                let path = context.found.path.as_path();
-                let name = path.file_name().unwrap_or(OsStr::new("/"));
-                is_like(pattern, name.as_encoded_bytes(), *ignores_case)
-            }
+            } => is_called(context, pattern, *ignores_case),
             Expression::Path {
                 pattern,
                 ignores_case,
-            } => {
-                let path = context.found.path.as_os_str().as_encoded_bytes();
-                is_like(pattern, path, *ignores_case)
-                    || is_like(pattern, &shown(context.at), *ignores_case)
-            }
+            } => is_at(context, pattern, *ignores_case),
             Expression::Target {
                 pattern,
                 ignores_case,
-            } => {
-                let target = context.at.fs.read_link(context.at.path());
-                target.is_ok_and(|target| {
-                    is_like(
-                        pattern,
-                        target.as_os_str().as_encoded_bytes(),
-                        *ignores_case,
-                    )
-                })
-            }
+            } => leads_to(context.at, pattern, *ignores_case),
             Expression::NoUser => !context.people.knows_uid(attributes.uid),
             Expression::NoGroup => !context.people.knows_gid(attributes.gid),
             Expression::Kind(letters) => {
@@ -282,6 +265,22 @@ impl Which {
             Which::Changed => attributes.changed,
         }
     }
+}
+
+fn is_called(context: &Context<'_>, pattern: &[u8], ignores_case: bool) -> bool {
+    let name = context.found.path.file_name().unwrap_or(OsStr::new("/"));
+    is_like(pattern, name.as_encoded_bytes(), ignores_case)
+}
+
+/// By the path in the image, or by that which is printed.
+fn is_at(context: &Context<'_>, pattern: &[u8], ignores_case: bool) -> bool {
+    let path = context.found.path.as_os_str().as_encoded_bytes();
+    is_like(pattern, path, ignores_case) || is_like(pattern, &shown(context.at), ignores_case)
+}
+
+fn leads_to(at: &At, pattern: &[u8], ignores_case: bool) -> bool {
+    let target = at.fs.read_link(at.path());
+    target.is_ok_and(|target| is_like(pattern, target.as_os_str().as_encoded_bytes(), ignores_case))
 }
 
 fn is_like(pattern: &[u8], text: &[u8], ignores_case: bool) -> bool {

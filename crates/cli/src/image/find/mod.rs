@@ -21,10 +21,11 @@ use crate::CliResult;
 
 /// Find files in an image, as find(1)
 ///
-/// Tests: -name -iname -path -ipath -lname -ilname -type -size -mtime -mmin -atime -amin -ctime -cmin
-/// -newer FILE -anewer -cnewer -newerXY -samefile FILE -user -group -uid -gid -nouser -nogroup -perm
-/// -links -inum -empty -true -false. Actions: -print -print0 -printf -ls -delete -prune -quit. Between
-/// them -a, -o, ! and parentheses; -maxdepth, -mindepth and -depth stand first. FILE is IMAGE:/PATH.
+/// Tests: -name -iname -path -ipath -lname -ilname -type -size -mtime -mmin -atime -amin
+/// -ctime -cmin -newer FILE -anewer -cnewer -newerXY -samefile FILE -user -group -uid -gid
+/// -nouser -nogroup -perm -links -inum -empty -true -false. Actions: -print -print0 -printf -ls
+/// -delete -prune -quit. Between them -a, -o, ! and parentheses; -maxdepth, -mindepth and -depth
+/// stand first. FILE is IMAGE:/PATH.
 #[derive(Args)]
 #[command(override_usage = "finefs find [--offset SIZE] [--json] IMAGE:/PATH... [EXPRESSION]")]
 pub(crate) struct Find {
