@@ -127,8 +127,7 @@ impl<'a> Walker<'a> {
             None => target.dir.find(to)?,
         };
         if let Some(existing) = &existing {
-            let is_same = existing.identity() == attributes.identity();
-            if is_same && options.makes == Makes::HardLinks {
+            if options.makes == Makes::HardLinks && existing.identity() == attributes.identity() {
                 return Ok(());
             }
             self.check(
