@@ -179,6 +179,12 @@ int finefs_file_unlock(const finefs_file_t *file);
 // commands of finefs take. `flags` is 0 or FINEFS_READ_ONLY.
 int finefs_open(const char *image, uint32_t flags, finefs_t **out);
 
+// The same for an image whose journal lies on another device, or in another file: `journal`.
+int finefs_open_with_journal(const char *image,
+                             const char *journal,
+                             uint32_t flags,
+                             finefs_t **out);
+
 // Opens a file system in memory, of at most `size` bytes, that is gone when it is closed.
 int finefs_open_memory(uint64_t size, finefs_t **out);
 

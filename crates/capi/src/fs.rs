@@ -25,11 +25,27 @@ pub unsafe extern "C" fn finefs_open(image: *const c_char, flags: u32, out: *mut
     // SAFETY: the caller's promise.
     call::run(|| unsafe {
         let image = call::string(image, "the image")?;
-        call::store_object(out, || open(image, flags))
+        call::store_object(out, || open(image, None, flags))
     })
 }
 
-fn open(image: &OsStr, flags: u32) -> Result<Fs> {
+/// The same for an image whose journal lies on another device, or in another file: `journal`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn finefs_open_with_journal(
+    image: *const c_char,
+    journal: *const c_char,
+    flags: u32,
+    out: *mut *mut Fs,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    call::run(|| unsafe {
+        let image = call::string(image, "the image")?;
+        let journal = call::string(journal, "the journal")?;
+        call::store_object(out, || open(image, Some(journal), flags))
+    })
+}
+
+fn open(image: &OsStr, journal: Option<&OsStr>, flags: u32) -> Result<Fs> {
     let access = match flags {
         0 => Access::Write,
         FINEFS_READ_ONLY => Access::Read,
@@ -40,7 +56,10 @@ fn open(image: &OsStr, flags: u32) -> Result<Fs> {
         path: PathBuf::from("/"),
     };
     // The file system lives on in its handle.
-    let fs = Images::new(None).open(&address, access)?;
+    let journals = journal.into_iter().map(PathBuf::from).collect();
+    let fs = Images::new(None)
+        .with_journals(journals)
+        .open(&address, access)?;
     Ok(Fs { fs })
 }
 

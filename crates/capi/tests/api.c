@@ -186,7 +186,7 @@ static void threads(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 2) {
+    if (argc != 4) {
         return 2;
     }
     IS(finefs_open_memory(64 << 20, &fs), 0);
@@ -217,6 +217,13 @@ int main(int argc, char **argv) {
     finefs_file_close(file);
     IS(finefs_open(argv[1], FINEFS_READ_ONLY, &fs), 0);
     IS(finefs_mkdir(fs, "no", 0755), -EROFS);
+    IS(finefs_close(fs), 0);
+    // An image whose journal lies in another file.
+    IS(finefs_open(argv[2], 0, &fs), -EROFS);
+    IS(finefs_open_with_journal(argv[2], "/nowhere", 0, &fs), -ENOENT);
+    IS(finefs_open_with_journal(argv[2], NULL, 0, &fs), -EINVAL);
+    IS(finefs_open_with_journal(argv[2], argv[3], 0, &fs), 0);
+    IS(finefs_mkdir(fs, "d", 0755), 0);
     IS(finefs_close(fs), 0);
     printf("finefs %s\n", finefs_version());
     return 0;

@@ -96,9 +96,16 @@ fn each_function_does_what_it_says() {
     for is_static in [false, true] {
         let program = compile(dir.path(), "tests/api.c", is_static);
         let image = dir.path().join(format!("{is_static}.img"));
+        let [other, journal] = ["reiserfs.img", "journal"].map(|name| dir.path().join(name));
+        for (path, mebibytes) in [(&other, 64), (&journal, 40)] {
+            let file = std::fs::File::create(path).unwrap();
+            file.set_len(mebibytes << 20).unwrap();
+        }
+        let mut mkfs = Command::new("mkfs.reiserfs");
+        run(mkfs.args(["-q", "-f", "-j"]).arg(&journal).arg(&other));
         let mut command = Command::new(program);
         command.env("LD_LIBRARY_PATH", dir.path().join("lib"));
-        let printed = run(command.arg(&image));
+        let printed = run(command.args([&image, &other, &journal]));
         assert_eq!(printed, format!("finefs {}\n", env!("CARGO_PKG_VERSION")));
         e2fsck(&image);
     }

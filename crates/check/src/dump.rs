@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_ext::replay::{self, LogContent};
+use finefs_ext::replay::{self, LogContent, LogListing};
 use finefs_ext_disk::dirent::DirBlock;
 use finefs_ext_disk::features::Compat;
 use finefs_ext_disk::inode::{Inode, InodeFlags};
@@ -40,10 +40,14 @@ pub enum File {
     Path(Vec<u8>),
 }
 
-/// Shows it.
-pub fn dump(device: &Arc<dyn BlockDevice>, what: &What) -> Result<String, String> {
+/// Shows it. `journal` is the device that the image's journal lies on, if that is another.
+pub fn dump(
+    device: &Arc<dyn BlockDevice>,
+    journal: Option<&Arc<dyn BlockDevice>>,
+    what: &What,
+) -> Result<String, String> {
     let mut found = Findings::default();
-    let Opened::Fs(fs) = Fs::open(device, &mut found)? else {
+    let Opened::Fs(fs) = Fs::open(device, journal, &mut found)? else {
         return Err("the superblock is damaged; run finefs check".to_owned());
     };
     // What is wrong with the rest of the image is a check's matter.
@@ -51,7 +55,7 @@ pub fn dump(device: &Arc<dyn BlockDevice>, what: &What) -> Result<String, String
     let mut text = match what {
         What::Group(number) => group(&fs, *number)?,
         What::Block(block) => bytes(&fs, *block)?,
-        What::Journal => journal(&fs)?,
+        What::Journal => log(&fs, journal)?,
         What::Inode(file) => {
             let (ino, inode) = find(&fs, file)?;
             show_inode(&fs, ino, &inode)
@@ -69,8 +73,12 @@ pub fn dump(device: &Arc<dyn BlockDevice>, what: &What) -> Result<String, String
 
 fn find(fs: &Fs, file: &File) -> Result<(u32, Inode<Vec<u8>>), String> {
     let load = |ino: u32| {
-        let inode = fs.inode(ino, &mut Findings::default());
-        inode.ok_or_else(|| format!("there is no inode {ino}"))
+        let mut found = Findings::default();
+        let inode = fs.inode(ino, &mut found);
+        inode.ok_or_else(|| match found.list.first() {
+            Some(finding) => finding.to_string(),
+            None => format!("there is no inode {ino}"),
+        })
     };
     let path = match file {
         File::Number(ino) => return Ok((*ino, load(*ino)?)),
@@ -227,19 +235,22 @@ fn bytes(fs: &Fs, block: u64) -> Result<String, String> {
 }
 
 /// The blocks of the log; first those that a replay takes in.
-fn journal(fs: &Fs) -> Result<String, String> {
+fn log(fs: &Fs, external: Option<&Arc<dyn BlockDevice>>) -> Result<String, String> {
     if !fs.sb.compat().contains(Compat::HAS_JOURNAL) {
         return Err("there is no journal".to_owned());
     }
-    if fs.sb.journal_inum() == 0 {
-        return Err("its journal lies on another device".to_owned());
+    if replay::is_external(&fs.sb) && external.is_none() {
+        return Err("its journal lies on another device; give it by --journal FILE".to_owned());
     }
-    let log = replay::list(&fs.source.device, &fs.sb, &fs.geo)?;
+    let external = external.filter(|_| replay::is_external(&fs.sb));
+    let log = replay::list(&fs.source.device, external, &fs.sb, &fs.geo)?;
     let superblock = &log.superblock;
-    let is_empty = superblock.start() == 0;
     let mut text = format!(
-        "inode: {}\nblock size: {}\nblocks: {}\nfeatures: {}\nsequence: {}\nstart: {}\n",
-        fs.sb.journal_inum(),
+        "{}\nblock size: {}\nblocks: {}\nfeatures: {}\nsequence: {}\nstart: {}\n",
+        match external {
+            Some(device) => format!("device: {}", device.describe()),
+            None => format!("inode: {}", fs.sb.journal_inum()),
+        },
         log.block_size,
         superblock.max_len(),
         superblock.feature_names().join(" "),
@@ -249,6 +260,12 @@ fn journal(fs: &Fs) -> Result<String, String> {
             start => start.to_string(),
         },
     );
+    list_log(&log, &mut text);
+    Ok(text)
+}
+
+fn list_log(log: &LogListing, text: &mut String) {
+    let is_empty = log.superblock.start() == 0;
     let mut is_live = !is_empty;
     if is_empty && !log.blocks.is_empty() {
         text.push_str("-- of transactions before:\n");
@@ -295,5 +312,4 @@ fn journal(fs: &Fs) -> Result<String, String> {
     if let Some(damage) = &log.damage {
         let _ = writeln!(text, "damage: {damage}");
     }
-    Ok(text)
 }

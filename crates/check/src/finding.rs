@@ -352,6 +352,13 @@ impl Report {
             .iter()
             .all(|finding| finding.problem.remedy() != Remedy::E2fsck)
     }
+
+    /// Whether the storage did not give all that was read: then the rest is not to be believed. What
+    /// lies behind the end of a truncated image is not meant.
+    pub fn is_unread(&self) -> bool {
+        let has = |problem| self.findings.iter().any(|it| it.problem == problem);
+        has(Problem::Io) && !has(Problem::Truncated)
+    }
 }
 
 impl fmt::Display for Report {
@@ -379,6 +386,7 @@ impl fmt::Display for Report {
         )?;
         let advice = match (self.clean, self.is_repairable()) {
             (true, _) => return writeln!(f, "clean"),
+            _ if self.is_unread() => "not all of it can be read, so the rest may be wrong",
             (false, true) => "finefs repair puts it right",
             (false, false) => "some of it only e2fsck can put right: e2fsck -f",
         };

@@ -52,7 +52,12 @@ pub(crate) enum Opened {
 
 impl Fs {
     /// Opens an image; what is wrong with superblock and descriptors is among the findings.
-    pub fn open(device: &Arc<dyn BlockDevice>, found: &mut Findings) -> Result<Opened, String> {
+    /// `journal` is the device that its journal lies on, if that is another.
+    pub fn open(
+        device: &Arc<dyn BlockDevice>,
+        journal: Option<&Arc<dyn BlockDevice>>,
+        found: &mut Findings,
+    ) -> Result<Opened, String> {
         let mut source = Source {
             device: Arc::clone(device),
             overlay: Default::default(),
@@ -63,7 +68,8 @@ impl Fs {
         };
         let mut transactions = 0;
         let must_replay = sb.incompat().contains(Incompat::NEEDS_RECOVERY);
-        match replay::inspect(device, &sb, &geo) {
+        let external = external_journal(device, journal, &sb)?;
+        match replay::inspect(device, external, &sb, &geo) {
             Replay::Nothing => {}
             Replay::Pending {
                 overlay,
@@ -296,6 +302,41 @@ pub(crate) fn short(error: &DiskError) -> String {
 /// True when the only thing wrong is a checksum.
 pub(crate) fn is_checksum(error: &DiskError) -> bool {
     matches!(error, DiskError::Corrupt(Corrupt::Checksum { .. }))
+}
+
+/// The device that the journal of an image lies on; `None` where it is the image's own, or need
+/// not be replayed.
+fn external_journal<'a>(
+    device: &Arc<dyn BlockDevice>,
+    journal: Option<&'a Arc<dyn BlockDevice>>,
+    sb: &Superblock,
+) -> Result<Option<&'a Arc<dyn BlockDevice>>, String> {
+    if !replay::is_external(sb) {
+        return Ok(None);
+    }
+    match journal {
+        Some(journal) if !replay::is_journal_of(&**journal, &**device) => {
+            Err(format!("{} is not its journal", journal.describe()))
+        }
+        None if sb.incompat().contains(Incompat::NEEDS_RECOVERY) => {
+            let what = "its journal lies on another device and must be replayed; give it by \
+                        --journal FILE";
+            Err(what.to_owned())
+        }
+        given => Ok(given),
+    }
+}
+
+/// What stands in the way of changing an image whose journal must be replayed first.
+pub(crate) fn replay_first(sb: &Superblock) -> String {
+    let what = match replay::is_external(sb) {
+        true => {
+            "its journal, which lies on another device, must be replayed first; finefs mount -o \
+             journal_path=FILE does it, or e2fsck -j FILE"
+        }
+        false => "its journal must be replayed first; finefs repair does it",
+    };
+    what.to_owned()
 }
 
 fn read_superblock(source: &Source) -> Result<Superblock, String> {

@@ -57,16 +57,19 @@ use finefs_block::BlockDevice;
 pub use finding::{Finding, Object, Problem, Remedy, Report};
 
 /// How an image is checked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Threads; at least one.
     pub jobs: usize,
+    /// The device that the journal lies on, where that is not the image's own.
+    pub journal: Option<Arc<dyn BlockDevice>>,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            journal: None,
         }
     }
 }

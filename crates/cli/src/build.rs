@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::image::building::{say_left_out, watched};
 use crate::image::{copying, text};
+use crate::journals::Journals;
 use crate::mke2fs::Besides;
 use crate::switches::{Switches, Whose, time_from_environment};
 use crate::{CliResult, Failure, keys, output, size};
@@ -66,6 +67,8 @@ pub(crate) struct Build {
     /// A key of encrypted files of images, in binary; may be given several times
     #[arg(long = "key", value_name = "FILE", value_parser = crate::keys::parser())]
     keys: Vec<MasterKey>,
+    #[command(flatten)]
+    journals: Journals,
     /// Replace an image that is there
     #[arg(short = 'F', long)]
     force: bool,
@@ -113,11 +116,14 @@ impl Build {
             file_contexts: self.file_contexts,
             keeps_whiteouts: self.whiteouts == Whiteouts::Overlayfs,
             keys: self.keys,
+            journals: self.journals.paths,
         };
         if self.onto {
             let address = Address::of_image(self.image.as_os_str());
             keys::tell_of(&rules.keys);
-            let mut images = Images::new(None).with_keys(rules.keys.clone());
+            let mut images = Images::new(None)
+                .with_keys(rules.keys.clone())
+                .with_journals(rules.journals.clone());
             let added = watched(&mut |progress| {
                 build::onto(&mut images, &address, &sources, &rules, jobs, progress)
             });

@@ -5,9 +5,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use finefs::front_end::{Format, format_of};
 use finefs_block::{Access, BlockDevice};
-use finefs_check::Options;
+use finefs_check::{Options, Report};
 
+use crate::journals::Journals;
 use crate::{CliResult, Failure, output, progress, size};
 
 /// Nothing is wrong.
@@ -20,7 +22,7 @@ pub(crate) const OPERATIONAL: u8 = 8;
 /// Check a file system as e2fsck -fn does: nothing is written
 ///
 /// Ends with status 0 where nothing is wrong, 4 where something is, and 8 where it could not be
-/// checked. What a replay of the journal would change counts as changed.
+/// checked, or not all of it could be read. What a replay of the journal would change counts as changed.
 #[derive(Args)]
 pub(crate) struct Check {
     /// The image, a file or block device; IMAGE@p2 is a partition of it
@@ -35,12 +37,14 @@ pub(crate) struct Check {
     /// Where in the image the file system starts: bytes, or with k, m, g
     #[arg(long, value_name = "SIZE", value_parser = size::bytes)]
     offset: Option<u64>,
+    #[command(flatten)]
+    journals: Journals,
 }
 
 impl Check {
     pub(crate) fn run(self) -> ExitCode {
         match self.check() {
-            Ok(is_clean) => ExitCode::from(if is_clean { CLEAN } else { ERRORS_LEFT }),
+            Ok(status) => ExitCode::from(status),
             Err(Failure(line)) => {
                 output::say(line);
                 ExitCode::from(OPERATIONAL)
@@ -48,9 +52,12 @@ impl Check {
         }
     }
 
-    fn check(self) -> CliResult<bool> {
+    fn check(self) -> CliResult<u8> {
         let device = open(&self.image, self.offset, Access::ReadOnly)?;
-        let mut options = Options::default();
+        let mut options = Options {
+            journal: self.journals.open_for_part(&self.image, self.offset)?,
+            ..Options::default()
+        };
         if let Some(jobs) = self.jobs {
             options.jobs = jobs.max(1);
         }
@@ -66,7 +73,16 @@ impl Check {
             report.to_string()
         };
         output::print(&text)?;
-        Ok(report.clean)
+        Ok(status_of(&report))
+    }
+}
+
+/// The status of a check with this result.
+pub(crate) fn status_of(report: &Report) -> u8 {
+    match report.clean {
+        true => CLEAN,
+        false if report.is_unread() => OPERATIONAL,
+        false => ERRORS_LEFT,
     }
 }
 
@@ -78,5 +94,13 @@ pub(crate) fn open(
 ) -> CliResult<Arc<dyn BlockDevice>> {
     let (path, start) = finefs_image::address::locate(image).map_err(Failure::new)?;
     let start = start.or(offset).unwrap_or(0);
-    finefs::front_end::open_device(&path, access, start).map_err(Failure::new)
+    let device = finefs::front_end::open_device(&path, access, start).map_err(Failure::new)?;
+    if format_of(&*device) == Some(Format::Reiserfs) {
+        return Err(Failure::new(format!(
+            "{}: is reiserfs; its own tools do that: reiserfsck, resize_reiserfs, reiserfstune, \
+             debugreiserfs",
+            image.display()
+        )));
+    }
+    Ok(device)
 }

@@ -45,6 +45,9 @@ pub(crate) struct Convert {
     /// Where in the input to begin: bytes, or with k, m, g
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::bytes)]
     offset: u64,
+    #[cfg(feature = "build")]
+    #[command(flatten)]
+    journals: crate::journals::Journals,
     /// Replace a file that is there
     #[arg(short = 'F', long)]
     force: bool,
@@ -126,11 +129,17 @@ impl Convert {
             ));
         }
         let address = Address::root_of(&self.input);
-        let old = Images::new(None).open(&address, Access::Read);
+        let journals = self.journals.paths.clone();
+        let old = Images::new(None)
+            .with_journals(journals.clone())
+            .open(&address, Access::Read);
         let old = old.map_err(Failure::new)?;
         let there = old.statfs();
         let options = build::Options {
-            rules: build::Rules::default(),
+            rules: build::Rules {
+                journals,
+                ..build::Rules::default()
+            },
             file_system: mkfs::Options {
                 fs_type,
                 label: old.label().into_encoded_bytes(),

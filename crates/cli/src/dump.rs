@@ -8,6 +8,7 @@ use finefs_block::Access;
 use finefs_check::dump::{File, What, dump};
 
 use crate::check::open;
+use crate::journals::Journals;
 use crate::{CliResult, Failure, output, size};
 
 /// Show structures of an image: a group, an inode, where its blocks lie, a block, the journal
@@ -21,6 +22,8 @@ pub(crate) struct Dump {
     /// Where in the image the file system starts: bytes, or with k, m, g
     #[arg(long, value_name = "SIZE", value_parser = size::bytes)]
     offset: Option<u64>,
+    #[command(flatten)]
+    journals: Journals,
     #[command(subcommand)]
     what: Structure,
 }
@@ -62,7 +65,8 @@ impl Dump {
         };
         let device = open(&self.image, self.offset, Access::Inspect)?;
         let image = self.image.display();
-        let text = dump(&device, &what);
+        let journal = self.journals.open_for_part(&self.image, self.offset)?;
+        let text = dump(&device, journal.as_ref(), &what);
         output::print(&text.map_err(|reason| Failure::new(format!("{image}: {reason}")))?)
     }
 }

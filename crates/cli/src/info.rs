@@ -14,6 +14,7 @@ use finefs_block::{Access, BlockDevice};
 use finefs_ext::{ExtOptions, ExtStore, PolicyInfo};
 use serde::Serialize;
 
+use crate::journals::Journals;
 use crate::{CliResult, Failure, keys, output, size};
 
 /// Show what an image is: superblock, features, journal, free space, groups
@@ -28,6 +29,8 @@ pub(crate) struct Info {
     /// Where in the image the file system starts: bytes, or with k, m, g
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::bytes)]
     offset: u64,
+    #[command(flatten)]
+    journals: Journals,
     /// Show how this file or directory of the image is encrypted instead: policy and key
     #[arg(long, value_name = "PATH")]
     policy: Option<PathBuf>,
@@ -43,14 +46,14 @@ impl Info {
         if let Some(path) = &self.policy {
             return output::print(&self.policy_text(device, path)?);
         }
+        let journal = self.journals.open_for(&self.image, self.offset)?;
         let text = match finefs::front_end::format_of(&*device) {
-            Some(Format::Reiserfs) => {
-                self.text(&finefs_reiser::ImageInfo::gather(device).map_err(Failure::new)?)
-            }
+            Some(Format::Reiserfs) => self.text(
+                &finefs_reiser::ImageInfo::gather_with(device, journal).map_err(Failure::new)?,
+            ),
             // Of what is nothing that is known, too, ext says what is wrong.
-            Some(Format::Ext) | None => {
-                self.text(&finefs_ext::ImageInfo::gather(device).map_err(Failure::new)?)
-            }
+            Some(Format::Ext) | None => self
+                .text(&finefs_ext::ImageInfo::gather_with(device, journal).map_err(Failure::new)?),
         };
         output::print(&text?)
     }

@@ -18,6 +18,7 @@
 //! | `options` | `-o` of mount |
 //! | `remount` | `-o remount` |
 //! | `open` | opening what is mounted or served |
+//! | `keys`, `journals` | keys of encrypted files, external journals |
 //! | `output` | what is printed |
 //! | `size` | numbers with k, m, g or % |
 //! | `confine`, `attendant` | what a server is left, and who does the rest |
@@ -57,6 +58,7 @@ mod helper_call;
 mod holders;
 mod image;
 mod info;
+mod journals;
 mod keys;
 mod logger;
 mod lsof;

@@ -10,7 +10,7 @@ use finefs_check::repair::{Outcome, default_path, repair, undo};
 use finefs_check::{Finding, Options, Report};
 use serde::Serialize;
 
-use crate::check::{CLEAN, ERRORS_LEFT, OPERATIONAL, open};
+use crate::check::{CLEAN, ERRORS_LEFT, OPERATIONAL, open, status_of};
 use crate::{CliResult, Failure, output, progress, size};
 
 /// What was wrong is right now.
@@ -22,7 +22,7 @@ const CORRECTED: u8 = 1;
 /// entries, '..' and indexes of directories right; what no directory holds goes to lost+found.
 /// Where anything else is wrong (blocks claimed twice, damaged maps) nothing at all is changed:
 /// that is e2fsck's. Ends with status 0 where nothing was wrong, 1 where it is right now, 4 where
-/// it was left, and 8 where it could not be done.
+/// it was left, and 8 where it could not be done, or not all of the image could be read.
 #[derive(Args)]
 pub(crate) struct Repair {
     /// The image, a file or block device; IMAGE@p2 is a partition of it
@@ -89,7 +89,7 @@ impl Repair {
                 (CLEAN, tell(self.json, &name, "clean", &[], 0, None, report))
             }
             Outcome::Refused(report) => (
-                ERRORS_LEFT,
+                status_of(&report),
                 tell(self.json, &name, "refused", &[], 0, None, report),
             ),
             Outcome::Done {

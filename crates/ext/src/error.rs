@@ -56,6 +56,8 @@ pub enum MountErrorKind {
     Damaged(String),
     /// Somebody else has it, who is named.
     InUse(String),
+    /// The device of this name was given for its journal, and is not that of this file system.
+    ForeignJournal(String),
     /// The journal cannot be replayed.
     Journal(String),
     /// The device failed.
@@ -116,16 +118,15 @@ impl fmt::Display for MountError {
             MountErrorKind::JournalDevice => f.write_str(
                 "is an external journal, not a file system; give the image that it belongs to",
             ),
-            MountErrorKind::ExternalJournal { needs_recovery } => {
-                f.write_str("the journal lies on another device (external journal)")?;
-                if *needs_recovery {
-                    f.write_str(" and must be replayed")?;
-                }
-                write!(
-                    f,
-                    "; mount with -o journal_path=FILE, or detach it with e2fsck -j FILE and \
-                     tune2fs -O ^has_journal {device}"
-                )
+            MountErrorKind::ExternalJournal { needs_recovery } => write!(
+                f,
+                "the journal lies on another device (external journal){}; give it (mount -o \
+                 journal_path=FILE, other commands --journal FILE), or detach it with e2fsck -j \
+                 FILE and tune2fs -O ^has_journal {device}",
+                if *needs_recovery { " and must be replayed" } else { "" },
+            ),
+            MountErrorKind::ForeignJournal(name) => {
+                write!(f, "{name} is not the journal of this file system; check its path")
             }
             MountErrorKind::Damaged(what) => {
                 write!(f, "the file system is damaged ({what}); repair with e2fsck -f {device}")

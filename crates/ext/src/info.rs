@@ -183,6 +183,14 @@ impl ImageInfo {
     /// Looks at an image. Only an image without a superblock gives an error; whatever else is wrong
     /// is told in the information.
     pub fn gather(device: Arc<dyn BlockDevice>) -> Result<ImageInfo, MountError> {
+        ImageInfo::gather_with(device, None)
+    }
+
+    /// The same; the image's journal lies on `journal`, where that is given.
+    pub fn gather_with(
+        device: Arc<dyn BlockDevice>,
+        journal: Option<Arc<dyn BlockDevice>>,
+    ) -> Result<ImageInfo, MountError> {
         let wrap = |kind| MountError {
             device: device.describe(),
             kind,
@@ -216,7 +224,7 @@ impl ImageInfo {
                 if let Some(reason) = mount::unwritable(&found) {
                     info.limit(reason.to_owned());
                 }
-                info.look_inside(&device, &superblock, &found.geometry);
+                info.look_inside(&device, journal, &superblock, &found.geometry);
             }
             Err(kind) => info.refuse(&device, &superblock, kind),
         }
@@ -252,6 +260,7 @@ impl ImageInfo {
     fn look_inside(
         &mut self,
         device: &Arc<dyn BlockDevice>,
+        external: Option<Arc<dyn BlockDevice>>,
         superblock: &Superblock,
         geometry: &Geometry,
     ) {
@@ -265,21 +274,27 @@ impl ImageInfo {
             self.limit(format!("the descriptor of group {number} is damaged"));
         }
         if superblock.compat().contains(Compat::HAS_JOURNAL) {
-            let journal = journal(device, superblock, geometry);
-            if journal.is_external {
+            let journal = journal(device, external.as_ref(), superblock, geometry);
+            if journal.is_external && external.is_none() {
                 self.limit("the journal lies on another device".to_owned());
             } else if journal.problem.is_some() {
                 self.limit("the journal is damaged".to_owned());
             }
             self.journal = Some(journal);
         }
-        self.try_mount(device, superblock);
+        self.try_mount(device, external, superblock);
     }
 
     /// Looks at what else a mount looks at.
-    fn try_mount(&mut self, device: &Arc<dyn BlockDevice>, superblock: &Superblock) {
+    fn try_mount(
+        &mut self,
+        device: &Arc<dyn BlockDevice>,
+        journal: Option<Arc<dyn BlockDevice>>,
+        superblock: &Superblock,
+    ) {
         let options = ExtOptions {
             is_read_only: true,
+            journal,
             ..ExtOptions::default()
         };
         let state = match mount::mount(device.clone(), &options) {
@@ -472,6 +487,7 @@ fn group(
 
 fn journal(
     device: &Arc<dyn BlockDevice>,
+    external: Option<&Arc<dyn BlockDevice>>,
     superblock: &Superblock,
     geometry: &Geometry,
 ) -> JournalInfo {
@@ -481,16 +497,18 @@ fn journal(
         needs_replay: superblock.incompat().contains(Incompat::NEEDS_RECOVERY),
         ..JournalInfo::default()
     };
-    if info.is_external {
+    if info.is_external && external.is_none() {
         return info;
     }
     let buffers = small_cache(device, geometry);
     let rules = InodeRules::of(superblock);
     let ino = Ino(u64::from(superblock.journal_inum()));
-    if let Ok(inode) = state::read_inode(&buffers, geometry, ino) {
+    if let Some(external) = external {
+        info.size_bytes = external.len_bytes();
+    } else if let Ok(inode) = state::read_inode(&buffers, geometry, ino) {
         info.size_bytes = inode.size(&rules);
     }
-    match Journal::open(device, None, &buffers, superblock, geometry) {
+    match Journal::open(device, external, &buffers, superblock, geometry) {
         Ok(journal) => {
             let found = &journal.superblock;
             info.blocks = found.max_len();

@@ -26,7 +26,7 @@ use crate::error::{MountError, MountErrorKind, detail};
 use crate::found::{Found, read_superblock};
 use crate::group::GroupTable;
 use crate::journal::writer::{JournalWriter, LogFeatures};
-use crate::journal::{Journal, Log};
+use crate::journal::{Journal, Log, external};
 use crate::load::{inode, quota};
 use crate::mmp::Mmp;
 use crate::recover::{self, Finding};
@@ -62,6 +62,11 @@ fn open(
     let mut notes = Vec::new();
     let mut is_read_only = options.is_read_only;
     let mut found = read_superblock(&*device, &Overlay::default())?;
+    if let Some(journal) = &options.journal
+        && !external::is_journal_of(&**journal, &*device)
+    {
+        return Err(MountErrorKind::ForeignJournal(journal.describe()));
+    }
     if let Some(reason) = why_read_only(&*device, &found, options.journal.as_ref())? {
         if !is_read_only {
             notes.push(format!("mounted read-only: {reason}"));

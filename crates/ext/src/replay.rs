@@ -16,6 +16,7 @@ use crate::quota::QuotaUsage;
 use crate::recover::{self, Finding};
 use crate::{ExtOptions, ExtStore};
 
+pub use crate::journal::external::{has_external_journal, is_external, is_journal_of};
 pub use crate::journal::listing::{LogBlock, LogContent, LogCopy, LogListing};
 
 /// What the journal of an image asks for.
@@ -39,14 +40,15 @@ pub enum Replay {
     },
 }
 
-/// Looks at the journal. Reads only.
+/// Looks at the journal, on the device `external` where that is given. Reads only.
 pub fn inspect(
     device: &Arc<dyn BlockDevice>,
+    external: Option<&Arc<dyn BlockDevice>>,
     superblock: &Superblock,
     geometry: &Geometry,
 ) -> Replay {
     let must_replay = superblock.incompat().contains(Incompat::NEEDS_RECOVERY);
-    match recover::inspect(device, None, superblock, geometry) {
+    match recover::inspect(device, external, superblock, geometry) {
         Finding::ReadOnly(reason, overlay) if must_replay => Replay::Damaged { reason, overlay },
         Finding::Replay(journal, log) if must_replay => match recover::overlay(&journal, &log) {
             Ok(overlay) => Replay::Pending {
@@ -63,13 +65,14 @@ pub fn inspect(
     }
 }
 
-/// Lists the blocks of the journal's log. Reads only.
+/// Lists the blocks of the journal's log, on the device `external` where that is given. Reads only.
 pub fn list(
     device: &Arc<dyn BlockDevice>,
+    external: Option<&Arc<dyn BlockDevice>>,
     superblock: &Superblock,
     geometry: &Geometry,
 ) -> Result<LogListing, String> {
-    listing::list(device, superblock, geometry).map_err(|error| detail(&error))
+    listing::list(device, external, superblock, geometry).map_err(|error| detail(&error))
 }
 
 /// Replays the journal on the device and empties it. Gives the number of transactions.

@@ -63,6 +63,7 @@ mod file_lock;
 mod file_system;
 mod image;
 mod image_error;
+mod journal;
 mod metadata;
 mod open;
 mod open_options;
@@ -95,5 +96,6 @@ pub use read_dir::{DirEntry, ReadDir};
 #[doc(hidden)]
 pub mod front_end {
     pub use crate::image::{Format, Image, format_of, open_device, open_image, open_memory};
+    pub use crate::journal::journal_of;
     pub use finefs_namespace as namespace;
 }

@@ -157,6 +157,7 @@ pub enum Access {
 pub struct Images {
     offset_bytes: Option<u64>,
     keys: Vec<MasterKey>,
+    journals: Vec<PathBuf>,
     open: Vec<Open>,
 }
 
@@ -173,6 +174,7 @@ impl Images {
         Images {
             offset_bytes,
             keys: Vec::new(),
+            journals: Vec::new(),
             open: Vec::new(),
         }
     }
@@ -180,6 +182,11 @@ impl Images {
     /// The same with these keys of encrypted files.
     pub fn with_keys(self, keys: Vec<MasterKey>) -> Images {
         Images { keys, ..self }
+    }
+
+    /// The same with these external journals: each image takes its own.
+    pub fn with_journals(self, journals: Vec<PathBuf>) -> Images {
+        Images { journals, ..self }
     }
 
     /// The file system that an address is in. One that is to be written must be opened for it
@@ -220,10 +227,14 @@ impl Images {
             }
             return Ok(Arc::clone(&open.source));
         }
-        let options = ImageOptions::new()
+        let mut options = ImageOptions::new()
             .read_only(access == Access::Read)
             .offset_bytes(offset_bytes)
             .atime(AtimePolicy::Noatime);
+        let journal = finefs::front_end::journal_of(&path, offset_bytes, &self.journals);
+        if let Some(journal) = journal.map_err(|error| with_advice(&error, &path, &shown))? {
+            options = options.journal(journal);
+        }
         let keys = self.keys.iter().cloned();
         let fs = keys
             .fold(options, ImageOptions::key)
@@ -330,6 +341,12 @@ pub(crate) fn place_of(image: &OsStr) -> Result<(PathBuf, Option<Partition>)> {
             Ok((path, Some(part)))
         }
     }
+}
+
+/// True for the URL of an export, and for a partition of a file that is there.
+pub(crate) fn names_disk(text: &OsStr) -> bool {
+    let (path, part) = split(text);
+    finefs_disk::is_url(path.as_os_str()) || part.is_some() && path.is_file()
 }
 
 /// An image and its partition, if it names one.

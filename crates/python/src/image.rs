@@ -53,10 +53,17 @@ impl Image {
 
 #[pymethods]
 impl Image {
-    /// Opens an image, `mode` "r" or "r+"; or makes a file system of `memory` bytes.
+    /// Opens an image, `mode` "r" or "r+", whose journal lies on the device `journal` if that is not
+    /// its own; or makes a file system of `memory` bytes.
     #[new]
-    #[pyo3(signature = (name, mode = "r", *, memory = None))]
-    fn new(py: Python<'_>, name: PathBuf, mode: &str, memory: Option<u64>) -> PyResult<Image> {
+    #[pyo3(signature = (name, mode = "r", *, memory = None, journal = None))]
+    fn new(
+        py: Python<'_>,
+        name: PathBuf,
+        mode: &str,
+        memory: Option<u64>,
+        journal: Option<PathBuf>,
+    ) -> PyResult<Image> {
         let name = name.into_os_string();
         if let Some(size) = memory {
             let fs = FileSystem::memory(size).map_err(|failed| error::of(&failed))?;
@@ -72,7 +79,8 @@ impl Image {
             path: "/".into(),
         };
         // The file system lives on in its handle.
-        let fs = py.detach(|| Images::new(None).open(&address, access));
+        let mut images = Images::new(None).with_journals(journal.into_iter().collect());
+        let fs = py.detach(|| images.open(&address, access));
         let fs = fs.map_err(|failed| error::of_workshop(&failed))?;
         Ok(Image { fs, name })
     }

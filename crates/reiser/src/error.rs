@@ -62,11 +62,11 @@ impl fmt::Display for MountError {
             ),
             MountErrorKind::ExternalJournal => write!(
                 f,
-                "the journal lies on another device and must be replayed; give it with -o \
-                 journal_path=FILE"
+                "the journal lies on another device and must be replayed; give it (mount -o \
+                 journal_path=FILE, other commands --journal FILE)"
             ),
             MountErrorKind::JournalDevice(what) => {
-                write!(f, "{what}; check journal_path=")
+                write!(f, "{what}; check the path of the journal")
             }
             MountErrorKind::Damaged(what) => write!(
                 f,

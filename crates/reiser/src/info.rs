@@ -87,6 +87,17 @@ impl ImageInfo {
     /// # Errors
     /// There is no superblock, or it cannot be believed.
     pub fn gather(device: Arc<dyn BlockDevice>) -> Result<ImageInfo, MountError> {
+        ImageInfo::gather_with(device, None)
+    }
+
+    /// The same; the image's journal lies on `journal`, where that is given.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn gather_with(
+        device: Arc<dyn BlockDevice>,
+        journal: Option<Arc<dyn BlockDevice>>,
+    ) -> Result<ImageInfo, MountError> {
         let image = device.describe();
         let failed = |kind| MountError {
             device: device.describe(),
@@ -101,14 +112,18 @@ impl ImageInfo {
             image_bytes: device.len_bytes(),
             ..of_superblock(&superblock)
         };
-        if !info.journal.is_external {
-            match journal::replay(&*device, &superblock) {
+        let log = match info.journal.is_external {
+            true => journal.as_ref(),
+            false => Some(&device),
+        };
+        if let Some(log) = log {
+            match journal::replay(&**log, &superblock) {
                 Ok(replay) => info.journal.transactions = replay.transactions,
                 Err(kind) => info.problems.push(failed(kind).to_string()),
             }
             info.journal.needs_replay = info.journal.transactions > 0;
         }
-        match mount::why_read_only(device.clone()) {
+        match mount::why_read_only(device.clone(), journal) {
             Ok(None) => info.access = "read-write",
             Ok(Some(why)) => {
                 info.access = "read-only";
@@ -235,9 +250,14 @@ impl fmt::Display for Journal<'_> {
             ..
         } = self.0;
         if self.0.is_external {
-            return f.write_str("on another device");
+            f.write_str("on another device")?;
+            if !self.0.needs_replay {
+                return Ok(());
+            }
+            f.write_str(", ")?;
+        } else {
+            write!(f, "{blocks} blocks at block {start}, ")?;
         }
-        write!(f, "{blocks} blocks at block {start}, ")?;
         match transactions {
             0 => f.write_str("nothing to replay"),
             1 => f.write_str("1 transaction to replay"),

@@ -49,6 +49,21 @@ pub fn is_reiserfs(device: &dyn BlockDevice) -> bool {
     superblock_offset(device).is_some()
 }
 
+/// Whether the file system on `image` says that its journal lies on another device.
+pub fn has_external_journal(image: &dyn BlockDevice) -> bool {
+    superblock_of(image).is_some_and(|superblock| superblock.journal().is_external)
+}
+
+/// Whether `journal` says that it is that of the file system on `image`.
+pub fn is_journal_of(journal: &dyn BlockDevice, image: &dyn BlockDevice) -> bool {
+    superblock_of(image).is_some_and(|it| journal::external::check(journal, &it).is_ok())
+}
+
+fn superblock_of(image: &dyn BlockDevice) -> Option<Superblock> {
+    let offset = superblock_offset(image)?;
+    read_superblock(image, &Overlay::default(), offset).ok()
+}
+
 /// Reads the superblock and checks it.
 pub(crate) fn read_superblock(
     device: &dyn BlockDevice,
@@ -205,9 +220,10 @@ fn told(transactions: u32, is_written: bool) -> String {
 /// is known what the log lies on.
 fn why_not_written(superblock: &Superblock, has_log: bool) -> Option<&'static str> {
     match superblock {
-        _ if !has_log => {
-            Some("the journal lies on another device; mount with -o journal_path=FILE")
-        }
+        _ if !has_log => Some(
+            "the journal lies on another device; give it (mount -o journal_path=FILE, other \
+                 commands --journal FILE)",
+        ),
         it if it.check_state() != 0 => Some("there are errors"),
         it if it.hash().is_none() => Some("the superblock does not name the hash of names"),
         _ => None,
@@ -314,14 +330,17 @@ fn prepare(mounted: &Mounted) -> std::result::Result<Prepared, String> {
 /// Why an image would not be written; nothing is.
 pub(crate) fn why_read_only(
     device: Arc<dyn BlockDevice>,
+    journal: Option<Arc<dyn BlockDevice>>,
 ) -> std::result::Result<Option<String>, MountError> {
+    let is_given = journal.is_some();
     let options = ReiserOptions {
         is_read_only: true,
+        journal,
         ..ReiserOptions::default()
     };
     let mounted = mount(device, &options)?;
     let superblock = &mounted.superblock;
-    match why_not_written(superblock, !superblock.journal().is_external) {
+    match why_not_written(superblock, is_given || !superblock.journal().is_external) {
         Some(why) => Ok(Some(why.to_owned())),
         None => Ok(prepare(&mounted).err()),
     }

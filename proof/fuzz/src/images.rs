@@ -196,7 +196,13 @@ pub fn check(data: &[u8]) {
     };
     let sealed: Arc<dyn BlockDevice> = Arc::new(Sealed(MemoryDevice::from_bytes(&patched.bytes)));
     let [one, two] = [1, 3].map(|jobs| {
-        let report = finefs_check::check(&sealed, &finefs_check::Options { jobs });
+        let report = finefs_check::check(
+            &sealed,
+            &finefs_check::Options {
+                jobs,
+                journal: None,
+            },
+        );
         report.map(|report| (report.clean, report.to_string()))
     });
     assert!(
@@ -210,7 +216,14 @@ pub fn check(data: &[u8]) {
         _ => assert_eq!(one, two),
     }
     // What it returns, it has checked.
-    let repaired = finefs_check::repair::repair(&sealed, &finefs_check::Options { jobs: 1 }, None);
+    let repaired = finefs_check::repair::repair(
+        &sealed,
+        &finefs_check::Options {
+            jobs: 1,
+            journal: None,
+        },
+        None,
+    );
     if let Ok(finefs_check::repair::Outcome::Done { report, .. }) = repaired {
         assert!(report.clean, "{report}");
     }

@@ -90,7 +90,7 @@ pub(crate) struct Checked {
 pub(crate) fn run(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Checked, String> {
     let mut found = Findings::default();
     let name = device.describe();
-    let fs = match Fs::open(device, &mut found)? {
+    let fs = match Fs::open(device, options.journal.as_ref(), &mut found)? {
         Opened::Fs(fs) => *fs,
         Opened::Hopeless => {
             return Ok(Checked {

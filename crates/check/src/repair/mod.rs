@@ -24,9 +24,11 @@ use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_ext::replay;
+use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 
 use crate::finding::{Finding, Problem, Remedy, Report};
+use crate::fs::replay_first;
 use crate::{Options, pass};
 use shadow::Shadow;
 pub(crate) use undo::Undo;
@@ -62,6 +64,11 @@ pub fn repair(
     options: &Options,
     undo: Option<&Path>,
 ) -> Result<Outcome, String> {
+    let sb = superblock(device)?;
+    if replay::is_external(&sb) && sb.incompat().contains(Incompat::NEEDS_RECOVERY) {
+        // The undo file could not put back what the replay takes out of the other device.
+        return Err(replay_first(&sb));
+    }
     let first = pass::run(device, options)?.report;
     if is_good(&first) {
         return Ok(Outcome::Clean(first));

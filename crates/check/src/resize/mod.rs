@@ -45,6 +45,7 @@ use serde::Serialize;
 
 use crate::Options;
 use crate::finding::{Problem, Report};
+use crate::fs::replay_first;
 use crate::pass::{self, Check};
 use crate::repair::{Undo, commit, fix, is_good, shadow::Shadow};
 use layout::Layout;
@@ -286,7 +287,7 @@ fn checked(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Check, St
         return Err("feature shared_blocks says that it must not change".to_owned());
     }
     if check.fs.is_replayed || has(&report, Problem::JournalDirty) {
-        return Err("its journal must be replayed first; finefs repair does it".to_owned());
+        return Err(replay_first(sb));
     }
     if sb.state().contains(State::ERROR) {
         return Err("errors were noted in it; run e2fsck -f first".to_owned());
@@ -298,6 +299,11 @@ fn checked(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Check, St
         let first = report.findings.iter().find(|finding| finding.is_error());
         let first = first.or(report.findings.first());
         let what = first.map_or(String::new(), ToString::to_string);
+        if report.is_unread() {
+            return Err(format!(
+                "not all of it can be read ({what}); see to the storage first"
+            ));
+        }
         let tool = match report.is_repairable() {
             true => "finefs repair",
             false => "e2fsck -f",

@@ -104,13 +104,17 @@ pub(crate) struct Where {
     /// A key of encrypted files, in binary; may be given several times
     #[arg(long = "key", value_name = "FILE", value_parser = crate::keys::parser())]
     keys: Vec<MasterKey>,
+    #[command(flatten)]
+    journals: crate::journals::Journals,
 }
 
 impl Where {
     /// The images that a command opens.
     fn images(&self) -> Images {
         crate::keys::tell_of(&self.keys);
-        Images::new(self.offset).with_keys(self.keys.clone())
+        Images::new(self.offset)
+            .with_keys(self.keys.clone())
+            .with_journals(self.journals.paths.clone())
     }
 }
 

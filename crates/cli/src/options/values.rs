@@ -54,9 +54,11 @@ pub(super) fn errors(options: &mut MountOptions, name: &str, value: &str) -> Cli
 }
 
 pub(super) fn journal_path(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    // The server goes on elsewhere.
-    let path = std::path::absolute(value).map_err(|_| bad(name, value, "a path"))?;
-    options.journal = Some(path);
+    options.journal = Some(match finefs_disk::is_url(value.as_ref()) {
+        true => value.into(),
+        // The server goes on elsewhere.
+        false => std::path::absolute(value).map_err(|_| bad(name, value, "a path"))?,
+    });
     Ok(())
 }
 

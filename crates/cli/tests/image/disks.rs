@@ -353,6 +353,34 @@ fn a_failing_server_leaves_a_sound_image() {
         run("e2fsck", &["-fp".as_ref(), image.as_os_str()]);
         assert_eq!(place.ok(&["cat", "image:/a/b/file"]).len(), 3 << 20);
     }
+    let [reads, all] = ["--filter=error", "error-pread-rate=100%"];
+    let image = place.image("image", "ext4", 64);
+    edit(&place, "image");
+    // What cannot be read is no damage that e2fsck is for, nor is it a missing file.
+    let after = "error-file=".to_owned() + text(&place.path("fails"));
+    let server = Server::start(
+        &place,
+        "nbdkit",
+        &[reads, "file", text(&image), all, &after],
+    );
+    let export = server.url();
+    place.ok(&["build", "-q", "built", &export]);
+    fs::write(place.path("fails"), "").unwrap();
+    for (words, status) in [
+        (&["check", &export][..], 8),
+        (&["repair", &export], 8),
+        (&["resize", &export, "32m"], 1),
+        (&["dump", &export, "inode", "2"], 1),
+        (&["build", "again", &export], 1),
+    ] {
+        let said = place.fails(status, words);
+        assert!(
+            said.contains("nbd+unix://") && !said.contains("e2fsck"),
+            "{words:?}: {said}"
+        );
+        assert!(!said.contains("No such file"), "{words:?}: {said}");
+    }
+    drop(server);
     let said = place.fails(2, &["ls", "nbd+unix:///?socket=/nonexistent:/"]);
     assert!(said.contains("no such socket"), "{said}");
 }

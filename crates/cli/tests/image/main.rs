@@ -14,6 +14,7 @@ mod edits;
 mod encrypted;
 mod endings;
 mod flags;
+mod journals;
 mod malice;
 mod onto;
 mod reads;

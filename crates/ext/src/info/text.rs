@@ -129,15 +129,24 @@ impl fmt::Display for State<'_> {
 impl JournalInfo {
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_external {
-            return line(f, "Journal", "on another device (external)");
+            line(f, "Journal", "on another device (external)")?;
+            if self.blocks == 0 {
+                return Ok(());
+            }
         }
         let state = match (self.needs_replay, self.transactions) {
             (false, _) => "clean".to_owned(),
             (true, 1) => "needs recovery (1 transaction)".to_owned(),
             (true, count) => format!("needs recovery ({count} transactions)"),
         };
-        line(f, "Journal", state)?;
-        line(f, "Journal inode", self.inode)?;
+        let name = match self.is_external {
+            true => "Journal state",
+            false => "Journal",
+        };
+        line(f, name, state)?;
+        if !self.is_external {
+            line(f, "Journal inode", self.inode)?;
+        }
         line(f, "Journal size", Bytes(self.size_bytes))?;
         line(f, "Journal blocks", self.blocks)?;
         if self.fast_commit_blocks > 0 {

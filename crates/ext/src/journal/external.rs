@@ -7,13 +7,40 @@
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_ext_disk::features::Incompat;
+use finefs_ext_disk::features::{Compat, Incompat};
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::jbd2::JournalSuperblock;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Result};
 
 use super::{Journal, at_journal};
+
+/// Whether the file system says that its journal lies on another device.
+pub fn is_external(superblock: &Superblock) -> bool {
+    superblock.compat().contains(Compat::HAS_JOURNAL) && superblock.journal_inum() == 0
+}
+
+/// Whether the file system on `image` says that its journal lies on another device.
+pub fn has_external_journal(image: &dyn BlockDevice) -> bool {
+    read(image).is_some_and(|superblock| is_external(&superblock))
+}
+
+/// Whether `journal` says that it is that of the file system on `image`.
+pub fn is_journal_of(journal: &dyn BlockDevice, image: &dyn BlockDevice) -> bool {
+    match (read(journal), read(image)) {
+        (Some(journal), Some(image)) => {
+            journal.incompat().contains(Incompat::JOURNAL_DEV)
+                && journal.uuid() == image.journal_uuid()
+        }
+        _ => false,
+    }
+}
+
+fn read(device: &dyn BlockDevice) -> Option<Superblock> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
+    Superblock::parse(&bytes).ok()
+}
 
 /// Opens the journal on `device`, which must be that of the file system.
 pub(super) fn open(

@@ -67,15 +67,16 @@ pub struct LogCopy {
     pub is_escaped: bool,
 }
 
-/// Lists the log of an image whose journal is in it.
+/// Lists the log of an image, on the device `external` where that is given.
 pub fn list(
     device: &Arc<dyn BlockDevice>,
+    external: Option<&Arc<dyn BlockDevice>>,
     superblock: &Superblock,
     geometry: &Geometry,
 ) -> Result<LogListing> {
     let overlay = Overlay::default();
     let buffers = BufferCache::with(device.clone(), geometry.block_size, overlay, 1 << 20);
-    let journal = Journal::open(device, None, &buffers, superblock, geometry)?;
+    let journal = Journal::open(device, external, &buffers, superblock, geometry)?;
     let log = Log::scan(&journal)?;
     let (first, end) = (journal.superblock.first(), journal.superblock.log_end());
     let length = end.saturating_sub(first);

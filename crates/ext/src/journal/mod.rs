@@ -16,7 +16,7 @@
 //! # References
 //! Linux `Documentation/filesystems/ext4/journal.rst`; `fs/jbd2/recovery.c` for the rules.
 
-mod external;
+pub mod external;
 mod fast_commits;
 pub mod listing;
 #[cfg(test)]

@@ -67,7 +67,7 @@ use finefs::{FileSystem, ImageOptions, MasterKey};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::address::{Access, Address, Images, Operand};
+use crate::address::{self, Access, Address, Images, Operand};
 use crate::beside::{Beside, directory_of};
 use crate::error::{Error, Result};
 use crate::mkfs::{self, Made, Place};
@@ -123,6 +123,9 @@ impl Source {
             },
             _ => match Operand::parse(path.as_os_str()) {
                 Operand::Image(address) => Source::Image(address),
+                _ if address::names_disk(path.as_os_str()) => {
+                    Source::Image(Address::root_of(path.as_os_str()))
+                }
                 _ => Source::Archive(path.to_owned()),
             },
         }
@@ -164,6 +167,8 @@ pub struct Rules {
     pub keeps_whiteouts: bool,
     /// Keys of encrypted files of sources that are images.
     pub keys: Vec<MasterKey>,
+    /// External journals of sources that are images.
+    pub journals: Vec<PathBuf>,
 }
 
 /// What is built, and how.
@@ -428,7 +433,9 @@ fn list(
     let labels = rules.file_contexts.as_deref().map(Labels::read);
     let labels = labels.transpose()?;
     let mut manifest = Manifest::new(rules.owners.clone(), rules.time_max);
-    let mut images = Images::default().with_keys(rules.keys.clone());
+    let mut images = Images::default()
+        .with_keys(rules.keys.clone())
+        .with_journals(rules.journals.clone());
     for source in sources {
         match source {
             Source::Image(address) => {

@@ -21,9 +21,10 @@ class FinefsFileSystem(AbstractFileSystem):
     protocol = "finefs"
     root_marker = "/"
 
-    def __init__(self, image, mode="r", **options):
+    def __init__(self, image, mode="r", journal=None, **options):
         super().__init__(**options)
-        self.image = image if isinstance(image, Image) else Image(image, mode)
+        is_open = isinstance(image, Image)
+        self.image = image if is_open else Image(image, mode, journal=journal)
 
     @classmethod
     def _split(cls, path):

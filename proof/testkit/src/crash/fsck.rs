@@ -128,7 +128,13 @@ fn run(program: &str, arguments: &[&str], path: &Path) -> Result<Checked, String
 /// e2fsck removes orphans without a word: until then the image is not clean.
 fn finefs_agrees(image: &Image, has_repaired: bool) -> Result<(), String> {
     let device: Arc<dyn BlockDevice> = Arc::new(ImageDevice::new(image.clone()));
-    let report = finefs_check::check(&device, &finefs_check::Options { jobs: 1 })?;
+    let report = finefs_check::check(
+        &device,
+        &finefs_check::Options {
+            jobs: 1,
+            journal: None,
+        },
+    )?;
     let orphans = [Problem::Orphans, Problem::OrphansPending];
     let waits = |finding: &Finding| orphans.contains(&finding.problem);
     let is_right = match has_repaired {
