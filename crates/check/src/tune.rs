@@ -10,6 +10,8 @@ use finefs_ext_disk::checksum::FsSeed;
 use finefs_ext_disk::features::{Compat, FeatureWord, Incompat, RoCompat};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 
+use crate::fs::replay_first;
+
 /// What is to be changed.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
@@ -37,10 +39,22 @@ pub struct Changes {
 
 /// Features that only allow something from now on.
 const SET_COMPAT: Compat = Compat::EXT_ATTR.union(Compat::STABLE_INODES);
-const SET_INCOMPAT: Incompat = Incompat::EXTENTS.union(Incompat::CSUM_SEED);
+const SET_INCOMPAT: Incompat = Incompat::EXTENTS
+    .union(Incompat::CSUM_SEED)
+    .union(Incompat::LARGEDIR)
+    .union(Incompat::EA_INODE)
+    .union(Incompat::ENCRYPT)
+    .union(Incompat::CASEFOLD);
 const SET_RO: RoCompat = RoCompat::LARGE_FILE
     .union(RoCompat::HUGE_FILE)
-    .union(RoCompat::DIR_NLINK);
+    .union(RoCompat::DIR_NLINK)
+    .union(RoCompat::VERITY);
+
+/// How files may be encrypted, as mke2fs and tune2fs note it: AES-256-XTS, names by AES-256-CTS.
+const ENCRYPT_ALGORITHMS: [u8; 4] = [1, 4, 0, 0];
+
+/// The encoding of names that may be folded: UTF-8 of Unicode 12.1.
+const ENCODING: u16 = 1;
 
 /// Changes an image; gives the superblock as it is then.
 pub fn tune(device: &Arc<dyn BlockDevice>, changes: &Changes) -> Result<Superblock, String> {
@@ -56,9 +70,7 @@ pub fn tune(device: &Arc<dyn BlockDevice>, changes: &Changes) -> Result<Superblo
         .validate()
         .map_err(|error| format!("{name}: superblock: {error}; run finefs check"))?;
     if primary.incompat().contains(Incompat::NEEDS_RECOVERY) {
-        return Err(format!(
-            "{name}: its journal must be replayed first; finefs repair does it"
-        ));
+        return Err(format!("{name}: {}", replay_first(&primary)));
     }
     apply(&mut primary, changes).map_err(|reason| format!("{name}: {reason}"))?;
     for group in geometry.backup_groups() {
@@ -119,7 +131,7 @@ fn apply(sb: &mut Superblock, changes: &Changes) -> Result<(), String> {
         sb.set_def_resgid(gid);
     }
     if let Some(count) = changes.max_mount_count {
-        sb.set_max_mount_count(count);
+        sb.set_max_mount_count(if count == 0 { -1 } else { count });
     }
     if let Some(seconds) = changes.check_interval_seconds {
         sb.set_check_interval(seconds);
@@ -165,6 +177,11 @@ fn switch(sb: &mut Superblock, feature: &str) -> Result<(), String> {
         if !may {
             return refuse();
         }
+        match bit {
+            Incompat::ENCRYPT => sb.set_encrypt_algos(&ENCRYPT_ALGORITHMS),
+            Incompat::CASEFOLD => sb.set_encoding(ENCODING),
+            _ => {}
+        }
         if is_seed {
             sb.set_checksum_seed_raw(if sets { from_uuid.0 } else { 0 });
         }
@@ -172,8 +189,12 @@ fn switch(sb: &mut Superblock, feature: &str) -> Result<(), String> {
         word.set(bit, sets);
         sb.set_incompat(word);
     } else if let Some(bit) = RoCompat::from_feature_name(name) {
-        if sb.ro_compat().contains(bit) != sets && !(sets && SET_RO.contains(bit)) {
+        let is_there = sb.ro_compat().contains(bit) == sets;
+        if !is_there && !(sets && SET_RO.contains(bit)) {
             return refuse();
+        }
+        if !is_there && bit == RoCompat::VERITY && !sb.incompat().contains(Incompat::EXTENTS) {
+            return Err("verity needs files with extents; set extent, too".to_owned());
         }
         let mut word = sb.ro_compat();
         word.set(bit, sets);

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use finefs_block::Access;
 use finefs_check::tune::{Changes, tune};
 use finefs_image::mkfs::parse_uuid;
@@ -17,6 +17,10 @@ const DAY_SECONDS: u32 = 24 * 60 * 60;
 ///
 /// The switches are those of tune2fs(8).
 #[derive(Args)]
+#[command(group = ArgGroup::new("changes").multiple(true).required(true).args([
+    "label", "uuid", "reserved_percent", "reserved_blocks", "reserved_uid", "reserved_gid",
+    "max_mount_count", "check_interval", "errors", "features",
+]))]
 pub(crate) struct Tune {
     /// The image, a file or block device; IMAGE@p2 is a partition of it
     #[arg(value_name = "IMAGE")]
@@ -38,22 +42,24 @@ pub(crate) struct Tune {
     /// Blocks kept for root
     #[arg(short = 'r', long, value_name = "BLOCKS")]
     reserved_blocks: Option<u64>,
-    /// Who may use them besides
-    #[arg(short = 'u', long, value_name = "UID")]
+    /// Who may use them besides, by name or number
+    #[arg(short = 'u', long, value_name = "USER", value_parser = user)]
     reserved_uid: Option<u16>,
     /// Which group may use them
-    #[arg(short = 'g', long, value_name = "GID")]
+    #[arg(short = 'g', long, value_name = "GROUP", value_parser = group)]
     reserved_gid: Option<u16>,
     /// Mounts between checks; -1 for any number
     #[arg(short = 'c', long, value_name = "COUNT", allow_negative_numbers = true)]
     max_mount_count: Option<i16>,
-    /// Days between checks; 0 for no limit
-    #[arg(short = 'i', long, value_name = "DAYS")]
+    /// Days between checks, or with w weeks, with m months of 30 days; 0 for no limit
+    #[arg(short = 'i', long, value_name = "TIME", value_parser = interval_seconds)]
     check_interval: Option<u32>,
     /// What the kernel does about errors
     #[arg(short = 'e', long, value_name = "WHAT")]
     errors: Option<Errors>,
-    /// Features to set, or with ^ to clear: those that nothing on the image hangs on
+    /// Features to set, or with ^ to clear: those that nothing on the image hangs on.
+    /// metadata_csum_seed, stable_inodes both ways; large_dir, ea_inode, encrypt, casefold, verity,
+    /// extent, large_file, huge_file, dir_nlink, ext_attr to set
     #[arg(short = 'O', long, value_name = "FEATURES", value_delimiter = ',')]
     features: Vec<String>,
     /// Where in the image the file system starts: bytes, or with k, m, g
@@ -70,7 +76,6 @@ enum Errors {
 
 impl Tune {
     pub(crate) fn run(self) -> CliResult<()> {
-        let days = self.check_interval;
         let changes = Changes {
             label: self
                 .label
@@ -83,7 +88,7 @@ impl Tune {
             reserved_uid: self.reserved_uid,
             reserved_gid: self.reserved_gid,
             max_mount_count: self.max_mount_count,
-            check_interval_seconds: days.map(|days| days.saturating_mul(DAY_SECONDS)),
+            check_interval_seconds: self.check_interval,
             errors: self.errors.map(|errors| errors as u16 + 1),
             features: self.features,
         };
@@ -91,6 +96,39 @@ impl Tune {
         tune(&device, &changes).map_err(Failure::new)?;
         Ok(())
     }
+}
+
+fn interval_seconds(text: &str) -> Result<u32, String> {
+    let (number, days) = match text.as_bytes().last() {
+        Some(b'd') => (&text[..text.len() - 1], 1),
+        Some(b'w') => (&text[..text.len() - 1], 7),
+        Some(b'm') => (&text[..text.len() - 1], 30),
+        _ => (text, 1),
+    };
+    let seconds = number.parse::<u32>().ok();
+    let seconds = seconds.and_then(|number| number.checked_mul(days * DAY_SECONDS));
+    seconds.ok_or_else(|| "give days, or a number with d, w or m".to_owned())
+}
+
+fn user(text: &str) -> Result<u16, String> {
+    id(text, "/etc/passwd", "user")
+}
+
+fn group(text: &str) -> Result<u16, String> {
+    id(text, "/etc/group", "group")
+}
+
+/// A number, or the one that a file of this machine has for a name.
+fn id(text: &str, file: &str, what: &str) -> Result<u16, String> {
+    let number_of = |line: &str| {
+        let mut fields = line.split(':');
+        let is_it = fields.next() == Some(text);
+        fields.nth(1).filter(|_| is_it)?.parse().ok()
+    };
+    let lines = std::fs::read_to_string(file).unwrap_or_default();
+    let number = text.parse().ok();
+    let number = number.or_else(|| lines.lines().find_map(number_of));
+    number.ok_or_else(|| format!("there is no such {what}; give a number below 65536, or a name"))
 }
 
 fn uuid(text: &str) -> CliResult<[u8; 16]> {

@@ -142,6 +142,68 @@ fn what_tune_changes_tune2fs_shows() {
     assert!(std::fs::read(&image).unwrap() == before);
 }
 
+/// The superblock as dumpe2fs shows it, without what differs from one run to the next.
+fn superblock(image: &Path) -> String {
+    let shown = Command::new("dumpe2fs").arg("-h").arg(image).output();
+    let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+    let differs = ["Last write time", "Lifetime writes", "Checksum:"];
+    let lines = shown.lines();
+    let lines = lines.filter(|line| !differs.iter().any(|it| line.starts_with(it)));
+    lines.map(|line| line.to_owned() + "\n").collect()
+}
+
+/// Each with both programs, on copies of one image.
+#[test]
+fn tune_takes_what_tune2fs_takes_and_leaves_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let [image, ours, theirs] = ["image", "ours", "theirs"].map(|name| dir.path().join(name));
+    let made = finefs(&["mkfs", "-q", "--size", "16m"], &image);
+    assert!(made.status.success(), "{}", text(&made));
+    for words in [
+        ["-i", "5d"],
+        ["-i", "3w"],
+        ["-i", "2m"],
+        ["-i", "9"],
+        ["-c", "0"],
+        ["-u", "daemon"],
+        ["-g", "daemon"],
+        ["-u", "7"],
+        ["-O", "large_dir"],
+        ["-O", "ea_inode"],
+        ["-O", "verity"],
+        ["-O", "encrypt"],
+        ["-O", "casefold"],
+        ["-O", "metadata_csum_seed,verity"],
+        // Refused by both.
+        ["-i", "5y"],
+        ["-u", "no such user"],
+        ["-g", "no such group"],
+        ["-O", "inline_data"],
+        ["-O", "^extent"],
+    ] {
+        for copy in [&ours, &theirs] {
+            std::fs::copy(&image, copy).unwrap();
+        }
+        let tuned = finefs(&[&["tune"], &words[..]].concat(), &ours);
+        let judge = Command::new("tune2fs").args(words).arg(&theirs).output();
+        let judge = judge.unwrap();
+        assert_eq!(
+            tuned.status.success(),
+            judge.status.success(),
+            "{words:?}: {}",
+            text(&tuned)
+        );
+        assert_eq!(superblock(&ours), superblock(&theirs), "{words:?}");
+        let judged = Command::new("e2fsck").arg("-fn").arg(&ours).output();
+        assert!(
+            judged.as_ref().unwrap().status.success(),
+            "{words:?}: {judged:?}"
+        );
+    }
+    let nothing = finefs(&["tune"], &image);
+    assert_eq!(nothing.status.code(), Some(2), "{}", text(&nothing));
+}
+
 #[test]
 fn dump_shows_what_debugfs_shows() {
     let dir = tempfile::tempdir().unwrap();
