@@ -353,8 +353,8 @@ impl Report {
             .all(|finding| finding.problem.remedy() != Remedy::E2fsck)
     }
 
-    /// Whether the storage did not give all that was read: then the rest is not to be believed. What
-    /// lies behind the end of a truncated image is not meant.
+    /// Whether the storage did not give all that was asked for: then the rest is not to be
+    /// believed. What lies behind the end of a truncated image is not meant.
     pub fn is_unread(&self) -> bool {
         let has = |problem| self.findings.iter().any(|it| it.problem == problem);
         has(Problem::Io) && !has(Problem::Truncated)

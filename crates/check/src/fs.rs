@@ -339,6 +339,19 @@ pub(crate) fn replay_first(sb: &Superblock) -> String {
     what.to_owned()
 }
 
+/// An error where the journal lies on another device and must be replayed.
+pub(crate) fn external_is_replayed(device: &Arc<dyn BlockDevice>) -> Result<(), String> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    // What is wrong with the superblock is a check's matter.
+    let read = device.read_at(SUPERBLOCK_OFFSET, &mut bytes);
+    let sb = read.ok().and_then(|()| Superblock::parse(&bytes).ok());
+    let must_replay = |sb: &Superblock| sb.incompat().contains(Incompat::NEEDS_RECOVERY);
+    match sb.filter(|sb| must_replay(sb) && replay::is_external(sb)) {
+        Some(sb) => Err(replay_first(&sb)),
+        None => Ok(()),
+    }
+}
+
 fn read_superblock(source: &Source) -> Result<Superblock, String> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     source

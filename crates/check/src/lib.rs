@@ -63,6 +63,8 @@ pub struct Options {
     pub jobs: usize,
     /// The device that the journal lies on, where that is not the image's own.
     pub journal: Option<Arc<dyn BlockDevice>>,
+    /// What a repair decides about data besides what is safe; of [`repair::NAMED`].
+    pub also: Vec<Problem>,
 }
 
 impl Default for Options {
@@ -70,6 +72,7 @@ impl Default for Options {
         Options {
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             journal: None,
+            also: Vec::new(),
         }
     }
 }

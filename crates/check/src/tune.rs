@@ -189,11 +189,12 @@ fn switch(sb: &mut Superblock, feature: &str) -> Result<(), String> {
         word.set(bit, sets);
         sb.set_incompat(word);
     } else if let Some(bit) = RoCompat::from_feature_name(name) {
-        let is_there = sb.ro_compat().contains(bit) == sets;
-        if !is_there && !(sets && SET_RO.contains(bit)) {
+        let changes = sb.ro_compat().contains(bit) != sets;
+        let may = sets && SET_RO.contains(bit);
+        if changes && !may {
             return refuse();
         }
-        if !is_there && bit == RoCompat::VERITY && !sb.incompat().contains(Incompat::EXTENTS) {
+        if changes && bit == RoCompat::VERITY && !sb.incompat().contains(Incompat::EXTENTS) {
             return Err("verity needs files with extents; set extent, too".to_owned());
         }
         let mut word = sb.ro_compat();

@@ -22,7 +22,8 @@ pub(crate) const OPERATIONAL: u8 = 8;
 /// Check a file system as e2fsck -fn does: nothing is written
 ///
 /// Ends with status 0 where nothing is wrong, 4 where something is, and 8 where it could not be
-/// checked, or not all of it could be read. What a replay of the journal would change counts as changed.
+/// checked, or not all of it could be read. What a replay of the journal would change counts as
+/// changed.
 #[derive(Args)]
 pub(crate) struct Check {
     /// The image, a file or block device; IMAGE@p2 is a partition of it

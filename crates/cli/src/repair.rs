@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use finefs_block::Access;
-use finefs_check::repair::{Outcome, default_path, repair, undo};
-use finefs_check::{Finding, Options, Report};
+use finefs_check::repair::{NAMED, Outcome, default_path, repair, undo};
+use finefs_check::{Finding, Options, Problem, Report};
 use serde::Serialize;
 
 use crate::check::{CLEAN, ERRORS_LEFT, OPERATIONAL, open, status_of};
@@ -21,8 +22,9 @@ const CORRECTED: u8 = 1;
 /// Replays the journal, removes orphans, and puts checksums, counts, bitmaps, link counts, types in
 /// entries, '..' and indexes of directories right; what no directory holds goes to lost+found.
 /// Where anything else is wrong (blocks claimed twice, damaged maps) nothing at all is changed:
-/// that is e2fsck's. Ends with status 0 where nothing was wrong, 1 where it is right now, 4 where
-/// it was left, and 8 where it could not be done, or not all of the image could be read.
+/// that is e2fsck's, but for what --also names, as check --json does. Ends with status 0 where
+/// nothing was wrong, 1 where it is right now, 4 where it was left, and 8 where it could not be
+/// done, or not all of the image could be read.
 #[derive(Args)]
 pub(crate) struct Repair {
     /// The image, a file or block device; IMAGE@p2 is a partition of it
@@ -34,6 +36,10 @@ pub(crate) struct Repair {
     /// What finefs undo puts back; IMAGE.undo without it
     #[arg(long, value_name = "FILE")]
     undo: Option<PathBuf>,
+    /// Decide about data, too, where this is wrong: directory-entry and duplicate-name remove the
+    /// entry, inode-size sets the size, extent, block-pointer and shared-blocks empty the file
+    #[arg(long, value_name = "PROBLEM", value_delimiter = ',', value_parser = named())]
+    also: Vec<Problem>,
     /// As JSON, for scripts
     #[arg(long)]
     json: bool,
@@ -43,6 +49,14 @@ pub(crate) struct Repair {
     /// Where in the image the file system starts: bytes, or with k, m, g
     #[arg(long, value_name = "SIZE", value_parser = size::bytes)]
     offset: Option<u64>,
+}
+
+/// Takes the names of problems that can be asked for.
+fn named() -> impl TypedValueParser<Value = Problem> {
+    PossibleValuesParser::new(NAMED.map(Problem::code)).map(|name| {
+        let mut all = NAMED.into_iter();
+        all.find(|it| it.code() == name).expect("one of these")
+    })
 }
 
 /// What scripts get.
@@ -76,7 +90,10 @@ impl Repair {
         let (path, _) = finefs_image::address::locate(&self.image).map_err(Failure::new)?;
         let undo = self.undo.unwrap_or_else(|| default_path(&path));
         let undo = (!self.dry_run).then_some(undo);
-        let mut options = Options::default();
+        let mut options = Options {
+            also: self.also,
+            ..Options::default()
+        };
         if let Some(jobs) = self.jobs {
             options.jobs = jobs.max(1);
         }

@@ -142,6 +142,30 @@ fn what_tune_changes_tune2fs_shows() {
     assert!(std::fs::read(&image).unwrap() == before);
 }
 
+#[test]
+fn what_is_not_safe_is_repaired_by_name_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    std::fs::create_dir(dir.path().join("tree")).unwrap();
+    std::fs::write(dir.path().join("tree/file"), "data").unwrap();
+    let made = Command::new(env!("CARGO_BIN_EXE_finefs"))
+        .arg("build")
+        .args([&image, &dir.path().join("tree")])
+        .output();
+    assert!(made.unwrap().status.success());
+    debugfs(&image, "clri /file");
+    let refused = finefs(&["repair"], &image);
+    assert_eq!(refused.status.code(), Some(4), "{}", text(&refused));
+    let other = finefs(&["repair", "--also", "extent,inode-size"], &image);
+    assert_eq!(other.status.code(), Some(4), "{}", text(&other));
+    let unknown = finefs(&["repair", "--also", "root"], &image);
+    assert_eq!(unknown.status.code(), Some(16), "{}", text(&unknown));
+    let repaired = finefs(&["repair", "--also", "directory-entry"], &image);
+    assert_eq!(repaired.status.code(), Some(1), "{}", text(&repaired));
+    let judged = Command::new("e2fsck").arg("-fn").arg(&image).output();
+    assert!(judged.unwrap().status.success());
+}
+
 /// The superblock as dumpe2fs shows it, without what differs from one run to the next.
 fn superblock(image: &Path) -> String {
     let shown = Command::new("dumpe2fs").arg("-h").arg(image).output();

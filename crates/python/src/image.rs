@@ -53,8 +53,8 @@ impl Image {
 
 #[pymethods]
 impl Image {
-    /// Opens an image, `mode` "r" or "r+", whose journal lies on the device `journal` if that is not
-    /// its own; or makes a file system of `memory` bytes.
+    /// Opens an image, `mode` "r" or "r+", whose journal lies on the device `journal` if that is
+    /// not its own; or makes a file system of `memory` bytes.
     #[new]
     #[pyo3(signature = (name, mode = "r", *, memory = None, journal = None))]
     fn new(

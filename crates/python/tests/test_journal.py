@@ -13,7 +13,8 @@ def test_external_journal(tmp_path):
     for path, size in ((image, 64 << 20), (journal, 40 << 20)):
         with open(path, "wb") as file:
             file.truncate(size)
-    subprocess.run(["mkfs.reiserfs", "-q", "-f", "-j", journal, image], check=True, capture_output=True)
+    made = ["mkfs.reiserfs", "-q", "-f", "-j", journal, image]
+    subprocess.run(made, check=True, capture_output=True)
     with pytest.raises(OSError) as told:
         finefs.Image(image, "r+")
     assert told.value.errno == errno.EROFS

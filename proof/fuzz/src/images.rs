@@ -200,7 +200,7 @@ pub fn check(data: &[u8]) {
             &sealed,
             &finefs_check::Options {
                 jobs,
-                journal: None,
+                ..Default::default()
             },
         );
         report.map(|report| (report.clean, report.to_string()))
@@ -220,7 +220,7 @@ pub fn check(data: &[u8]) {
         &sealed,
         &finefs_check::Options {
             jobs: 1,
-            journal: None,
+            ..Default::default()
         },
         None,
     );

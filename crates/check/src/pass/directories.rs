@@ -284,9 +284,8 @@ impl<'a> Directory<'a> {
                 .filter(|_| hash_at < at + length);
             if self.entry(&seen, name, physical) {
                 if !self.names.is_new(block, at + HEADER, name_length) {
-                    let object = Object::inode(self.ino).entry(name);
                     let what = "is there twice";
-                    self.found.add(Problem::DuplicateName, object, what);
+                    self.wrong_entry(Problem::DuplicateName, name, physical, 0, what);
                 }
                 if let (Some((low, high)), Some(index)) = (&mut hashes, &self.index)
                     && let Some(hash) = index.hash(&self.check.fs.sb, name, stored_hash)

@@ -546,7 +546,12 @@ impl<'a> One<'a> {
         let is_link = self.inode.kind() == Some(FileKind::Symlink);
         if wrong && !is_link {
             let what = format_args!("size {size} does not fit its {} blocks", walked.end);
-            self.wrong(Problem::InodeSize, what);
+            let fits = match is_dir {
+                true => walked.end * block,
+                false => walked.written_end * block,
+            };
+            let found = &mut self.gathered.found;
+            found.add_with(Problem::InodeSize, Object::inode(self.ino), what, fits);
         }
     }
 }

@@ -122,7 +122,8 @@ pub(super) fn check(check: &Check, found: &mut Findings) {
                     1 => "a block of it is also something else".to_owned(),
                     count => format!("{count} blocks of it are also something else"),
                 };
-                found.add(Problem::SharedBlocks, Object::inode(ino).block(first), what);
+                let object = Object::inode(ino).block(first);
+                found.add_with(Problem::SharedBlocks, object, what, look.count);
             }
         });
     });

@@ -8,10 +8,12 @@
 //!
 //! # Invariants
 //! 1. Where anything is wrong that takes a decision ([`Remedy::E2fsck`]), nothing at all is
-//!    changed: counts and bitmaps follow from maps that cannot be trusted then.
+//!    changed: counts and bitmaps follow from maps that cannot be trusted then. What was asked for
+//!    by name ([`Options::also`]) is decided first, alone, and then all is looked at again.
 //! 2. Nothing is written to the image unless the check of the shadow finds nothing.
 //! 3. The image is written after the undo file is durable, its superblock last.
 
+mod decide;
 pub(crate) mod fix;
 mod groups;
 mod index;
@@ -24,12 +26,12 @@ use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_ext::replay;
-use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 
 use crate::finding::{Finding, Problem, Remedy, Report};
-use crate::fs::replay_first;
+use crate::fs::external_is_replayed;
 use crate::{Options, pass};
+pub use decide::NAMED;
 use shadow::Shadow;
 pub(crate) use undo::Undo;
 pub use undo::{default_path, undo};
@@ -64,23 +66,21 @@ pub fn repair(
     options: &Options,
     undo: Option<&Path>,
 ) -> Result<Outcome, String> {
-    let sb = superblock(device)?;
-    if replay::is_external(&sb) && sb.incompat().contains(Incompat::NEEDS_RECOVERY) {
-        // The undo file could not put back what the replay takes out of the other device.
-        return Err(replay_first(&sb));
-    }
+    // The undo file could not put back what the replay takes out of the other device.
+    external_is_replayed(device)?;
     let first = pass::run(device, options)?.report;
     if is_good(&first) {
         return Ok(Outcome::Clean(first));
     }
-    if first.findings.iter().any(is_fatal) {
+    if first.findings.iter().any(|it| is_fatal(it, options)) {
         return Ok(Outcome::Refused(first));
     }
     let shadow = Arc::new(Shadow::new(device));
     let view: Arc<dyn BlockDevice> = Arc::clone(&shadow) as Arc<dyn BlockDevice>;
     settle(&view, &first)?;
+    let rounds = ROUNDS + decide::rounds(&first, &options.also);
     let mut fixed: Vec<Finding> = first.findings;
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         let checked = pass::run(&view, options)?;
         let report = checked.report;
         for finding in report.findings.iter().filter(|finding| finding.is_error()) {
@@ -107,9 +107,18 @@ pub fn repair(
                 undo: undo.map(Path::to_owned),
             });
         }
-        let Some(check) = checked.check.filter(|_| report.is_repairable()) else {
+        let is_left = |it: &Finding| is_fatal(it, options) || it.problem == Problem::InodeSize;
+        let named = decide::is_wanted(&report, &options.also);
+        let may = named || !report.findings.iter().any(is_left);
+        let Some(check) = checked.check.filter(|_| may) else {
             return Ok(Outcome::Refused(report));
         };
+        if named {
+            match decide::decide(&view, &check, &report, &options.also)? {
+                true => continue,
+                false => return Ok(Outcome::Refused(report)),
+            }
+        }
         if !fix::all(&view, &check, &report)? {
             return Ok(Outcome::Refused(report));
         }
@@ -124,9 +133,11 @@ pub(crate) fn is_good(report: &Report) -> bool {
     report.clean && !report.findings.iter().any(|f| waits.contains(&f.problem))
 }
 
-/// What a replay and the removal of orphans do not put right.
-fn is_fatal(finding: &Finding) -> bool {
-    finding.problem.remedy() == Remedy::E2fsck && finding.problem != Problem::InodeSize
+/// What neither a replay, nor the removal of orphans, nor what was asked for puts right.
+fn is_fatal(finding: &Finding, options: &Options) -> bool {
+    finding.problem.remedy() == Remedy::E2fsck
+        && finding.problem != Problem::InodeSize
+        && !options.also.contains(&finding.problem)
 }
 
 /// Replays the journal and lets a mount remove the orphans.

@@ -45,7 +45,7 @@ use serde::Serialize;
 
 use crate::Options;
 use crate::finding::{Problem, Report};
-use crate::fs::replay_first;
+use crate::fs::{external_is_replayed, replay_first};
 use crate::pass::{self, Check};
 use crate::repair::{Undo, commit, fix, is_good, shadow::Shadow};
 use layout::Layout;
@@ -277,6 +277,7 @@ fn wanted_blocks(
 
 /// Checks an image, and whether it is one that can be resized.
 fn checked(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Check, String> {
+    external_is_replayed(device)?;
     let checked = pass::run(device, options)?;
     let report = checked.report;
     let check = checked

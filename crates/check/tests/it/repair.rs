@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::support::{self, KINDS, check, judge, make, run};
 use finefs_block::{Access, BlockDevice, FileDevice};
-use finefs_check::repair::{Outcome, repair, undo};
+use finefs_check::repair::{self, Outcome, repair, undo};
 use finefs_check::{Finding, Options, Problem};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -18,20 +18,27 @@ fn device(image: &Path) -> Arc<dyn BlockDevice> {
 }
 
 fn options() -> Options {
-    Options { jobs: 2 }
+    Options {
+        jobs: 2,
+        ..Options::default()
+    }
 }
 
 /// Repairs an image and checks all that is promised; false where the repair was refused.
 fn prove(image: &Path, what: &str) -> bool {
+    prove_with(image, what, &options())
+}
+
+fn prove_with(image: &Path, what: &str, options: &Options) -> bool {
     let before = std::fs::read(image).unwrap();
     let file = image.with_extension("undo");
     let _ = std::fs::remove_file(&file);
-    let dry = repair(&device(image), &options(), None).unwrap();
+    let dry = repair(&device(image), options, None).unwrap();
     assert!(
         std::fs::read(image).unwrap() == before,
         "{what}: dry, but written"
     );
-    let outcome = repair(&device(image), &options(), Some(&file)).unwrap();
+    let outcome = repair(&device(image), options, Some(&file)).unwrap();
     match &outcome {
         Outcome::Refused(_) => {
             assert!(matches!(dry, Outcome::Refused(_)), "{what}");
@@ -52,7 +59,7 @@ fn prove(image: &Path, what: &str) -> bool {
     assert!(judged.is_clean, "{what}: {outcome:?}\n{}", judged.text);
     let after = std::fs::read(image).unwrap();
     let again = image.with_extension("again");
-    let second = repair(&device(image), &options(), Some(&again)).unwrap();
+    let second = repair(&device(image), options, Some(&again)).unwrap();
     assert!(matches!(second, Outcome::Clean(_)), "{what}: {second:?}");
     assert!(std::fs::read(image).unwrap() == after && !again.exists());
     undo(&file, &device(image)).unwrap();
@@ -83,9 +90,100 @@ fn is_kept(first: &Path, second: &Path, but: &[&str]) {
     let lost: Vec<&str> = text
         .lines()
         .filter(|line| !line.starts_with(&format!("Only in {}/lost+found", second.display())))
-        .filter(|line| !but.iter().any(|name| line.ends_with(&format!(": {name}"))))
+        .filter(|line| {
+            !but.iter().any(|name| {
+                [": ", "/"]
+                    .iter()
+                    .any(|it| line.ends_with(&format!("{it}{name}")))
+            })
+        })
         .collect();
     assert!(lost.is_empty(), "{lost:#?}");
+}
+
+/// Changes an image as debugfs is told.
+fn damage(image: &Path, script: &str) {
+    let path = image.with_extension("script");
+    std::fs::write(&path, format!("{script}\n")).unwrap();
+    run(Command::new("debugfs").arg("-wf").arg(&path).arg(image));
+}
+
+#[test]
+fn what_takes_a_decision_is_put_right_where_it_is_asked_for_by_name() {
+    // The kinds of file systems, the problem, how it comes about, and what is lost by it.
+    let cases: &[(&[&str], Problem, &str, &[&str])] = &[
+        (&["ext2", "ext4"], Problem::Entry, "clri /holes", &["holes"]),
+        (
+            &["ext2", "ext3"],
+            Problem::DuplicateName,
+            "ln /holes /larg2",
+            &[],
+        ),
+        (
+            &["ext2", "ext4"],
+            Problem::InodeSize,
+            "sif /large size 10",
+            &["large differ", "link differ"],
+        ),
+        (
+            &["ext4", "ext4-bigalloc"],
+            Problem::Extent,
+            "sif /large block[0] 0",
+            &["large differ", "link differ"],
+        ),
+        (
+            &["ext2", "ext3"],
+            Problem::BlockPointer,
+            "sif /large block[1] 99999999",
+            &["large differ", "link differ"],
+        ),
+        (
+            &["ext2", "ext3"],
+            Problem::SharedBlocks,
+            "sif /large block[1] @",
+            &["holes differ", "large differ", "link differ"],
+        ),
+        (
+            &["ext4"],
+            Problem::SharedBlocks,
+            "sif /large block[5] @",
+            &["holes differ", "large differ", "link differ"],
+        ),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    for (names, problem, script, but) in cases {
+        for kind in KINDS.iter().filter(|kind| names.contains(&kind.0)) {
+            let image = make(dir.path(), kind);
+            let trees = ["first", "second"].map(|name| dir.path().join(name));
+            tree(&image, &trees[0]);
+            let request = ["-R", "blocks /holes"];
+            let blocks = run(Command::new("debugfs").args(request).arg(&image));
+            let block = blocks.split_whitespace().next().unwrap();
+            damage(&image, &script.replace('@', block));
+            // debugfs makes no name twice.
+            let mut bytes = std::fs::read(&image).unwrap();
+            for at in 0..bytes.len() - 5 {
+                if bytes[at..].starts_with(b"larg2") {
+                    bytes[at + 4] = b'e';
+                }
+            }
+            std::fs::write(&image, bytes).unwrap();
+            let what = format!("{}, {script}", kind.0);
+            assert!(!prove(&image, &what), "{what}: was not asked for");
+            let others = repair::NAMED.into_iter().filter(|it| it != problem);
+            let of = |also| Options { also, ..options() };
+            assert!(
+                !prove_with(&image, &what, &of(others.collect())),
+                "{what}: others were"
+            );
+            assert!(
+                prove_with(&image, &what, &of(vec![*problem])),
+                "{what}: refused"
+            );
+            tree(&image, &trees[1]);
+            is_kept(&trees[0], &trees[1], but);
+        }
+    }
 }
 
 #[test]
@@ -121,12 +219,7 @@ fn damage_is_put_right() {
                 continue;
             }
             std::fs::write(&image, &good).unwrap();
-            let path = dir.path().join("damage");
-            std::fs::write(&path, format!("{script}\n")).unwrap();
-            run(Command::new("debugfs")
-                .args(["-w", "-f"])
-                .arg(&path)
-                .arg(&image));
+            damage(&image, script);
             let what = format!("{}, {name}", kind.0);
             let is_known = *name == "free count" || !judge(&image).is_clean;
             assert!(is_known, "{what}: no damage");

@@ -175,7 +175,10 @@ fn make(dir: &Path, kind: &Kind) -> PathBuf {
 }
 
 fn options() -> Options {
-    Options { jobs: 2 }
+    Options {
+        jobs: 2,
+        ..Options::default()
+    }
 }
 
 fn device(image: &Path) -> Arc<dyn BlockDevice> {

@@ -74,6 +74,8 @@ fn what_an_external_journal_of_ext_holds_is_seen_and_replayed() {
         assert!(!output.status.success(), "{words:?}");
         assert_eq!(said.lines().count(), 1, "{words:?}: {said}");
         assert!(said.contains("on another device"), "{words:?}: {said}");
+        let takes_it = place.ok(&[words[0], "--help"]).contains("--journal");
+        assert_eq!(said.contains("--journal"), takes_it, "{words:?}: {said}");
     }
     assert!(
         place

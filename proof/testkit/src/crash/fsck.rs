@@ -132,7 +132,7 @@ fn finefs_agrees(image: &Image, has_repaired: bool) -> Result<(), String> {
         &device,
         &finefs_check::Options {
             jobs: 1,
-            journal: None,
+            ..Default::default()
         },
     )?;
     let orphans = [Problem::Orphans, Problem::OrphansPending];

@@ -134,13 +134,25 @@ fn inodes(text: &str) -> BTreeSet<u32> {
 pub fn check(image: &Path) -> Result<Report, String> {
     let device = FileDevice::open(image, Access::Inspect).map_err(|error| error.to_string())?;
     let device: Arc<dyn BlockDevice> = Arc::new(device);
-    finefs_check::check(&device, &Options { jobs: 2 })
+    finefs_check::check(
+        &device,
+        &Options {
+            jobs: 2,
+            ..Options::default()
+        },
+    )
 }
 
 /// The same of bytes.
 pub fn check_bytes(bytes: &[u8]) -> Result<Report, String> {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
-    finefs_check::check(&device, &Options { jobs: 1 })
+    finefs_check::check(
+        &device,
+        &Options {
+            jobs: 1,
+            ..Options::default()
+        },
+    )
 }
 
 /// The inodes that a report names.
