@@ -8,11 +8,12 @@ use crate::result::median;
 use crate::workload::postmark;
 use anyhow::{Result, anyhow, ensure};
 use finefs_locks::{LockClass, ShardedList, Ticket};
-use finefs_study::affinity;
+use finefs_workloads::affinity::{self, Tour};
 use finefs_workloads::{InProcess, Target};
 use locked_list::LockedList;
 use serde_json::json;
 use spin::mutex::SpinMutex;
+use std::collections::VecDeque;
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -30,6 +31,9 @@ pub struct Options {
     /// Pairs of adding and removing, of each thread
     #[arg(long, default_value_t = 3_000_000)]
     pairs: usize,
+    /// Remove files in batches on another CPU than they were added on
+    #[arg(long)]
+    closed_elsewhere: bool,
     /// Only this list (per-cpu, spinlock, locked-list), once with the first number of threads: for
     /// counting instructions
     #[arg(long)]
@@ -41,8 +45,8 @@ pub struct Options {
 
 /// Files that each thread keeps open.
 const OPEN: usize = 16;
-/// Files that each thread can have, at most.
-const FILES_MAX: usize = OPEN + 1;
+/// So many instead where they are removed on another CPU: what it costs to move is theirs, too.
+const OPEN_BEFORE_A_MOVE: usize = 2000;
 
 /// A list of open files. A thread adds its files by numbers of its own, as the kernel's files carry
 /// their list nodes in them.
@@ -109,32 +113,95 @@ impl FileList for OneSpinlock {
     }
 }
 
+/// How a list is used.
+#[derive(Clone, Copy)]
+struct Use {
+    threads: usize,
+    /// Pairs of adding and removing, of each thread.
+    pairs: usize,
+    closed_elsewhere: bool,
+}
+
+impl Use {
+    /// Files that each thread can have, at most.
+    fn files(self) -> usize {
+        match self.closed_elsewhere {
+            true => OPEN_BEFORE_A_MOVE,
+            false => OPEN + 1,
+        }
+    }
+
+    /// Pairs of all threads.
+    fn all_pairs(self) -> usize {
+        self.threads
+            * match self.closed_elsewhere {
+                true => self.batches() * OPEN_BEFORE_A_MOVE,
+                false => self.pairs,
+            }
+    }
+
+    /// Of each thread that moves.
+    fn batches(self) -> usize {
+        self.pairs.div_ceil(OPEN_BEFORE_A_MOVE)
+    }
+
+    /// What each thread does; gives when it began and ended.
+    fn work<L: FileList>(self, list: &L, thread: usize, start: &Barrier) -> (Instant, Instant) {
+        match self.closed_elsewhere {
+            true => self.move_about(list, thread, start),
+            false => self.stay(list, thread, start),
+        }
+    }
+
+    fn stay<L: FileList>(self, list: &L, thread: usize, start: &Barrier) -> (Instant, Instant) {
+        affinity::bind_by_turns(thread);
+        let first = thread * self.files();
+        let mut open = VecDeque::with_capacity(self.files());
+        open.extend((first..first + OPEN).map(|file| list.add(file)));
+        let mut free = first + OPEN;
+        start.wait();
+        let started = Instant::now();
+        for _ in 0..self.pairs {
+            open.push_back(list.add(free));
+            free = list.remove(open.pop_front().expect("files are open"));
+        }
+        let ended = Instant::now();
+        for entry in open {
+            list.remove(entry);
+        }
+        (started, ended)
+    }
+
+    fn move_about<L: FileList>(
+        self,
+        list: &L,
+        thread: usize,
+        start: &Barrier,
+    ) -> (Instant, Instant) {
+        let first = thread * self.files();
+        let mut open = Vec::with_capacity(self.files());
+        let tour = Tour::start(thread);
+        start.wait();
+        let started = Instant::now();
+        let mut tour = tour.expect("`run` has seen that there are two CPUs");
+        for _ in 0..self.batches() {
+            open.extend((first..first + self.files()).map(|file| list.add(file)));
+            tour.move_on();
+            for entry in open.drain(..) {
+                list.remove(entry);
+            }
+        }
+        (started, Instant::now())
+    }
+}
+
 /// Pairs of adding and removing per second.
-fn rate<L: FileList>(list: &L, threads: usize, pairs: usize) -> Result<f64> {
-    let start = Barrier::new(threads);
+fn rate<L: FileList>(list: &L, how: Use) -> Result<f64> {
+    let start = Barrier::new(how.threads);
     let times = std::thread::scope(|scope| {
         let start = &start;
-        let running: Vec<_> = (0..threads)
-            .map(|thread| {
-                scope.spawn(move || {
-                    affinity::bind_by_turns(thread);
-                    let first = thread * FILES_MAX;
-                    let mut open = std::collections::VecDeque::with_capacity(FILES_MAX);
-                    open.extend((first..first + OPEN).map(|file| list.add(file)));
-                    let mut free = first + OPEN;
-                    start.wait();
-                    let started = Instant::now();
-                    for _ in 0..pairs {
-                        open.push_back(list.add(free));
-                        free = list.remove(open.pop_front().expect("files are open"));
-                    }
-                    let ended = Instant::now();
-                    for entry in open {
-                        list.remove(entry);
-                    }
-                    (started, ended)
-                })
-            })
+        let running: Vec<_> = (0..how.threads)
+            .map(|thread| scope.spawn(move || how.work(list, thread, start)))
             .collect();
         running
             .into_iter()
@@ -146,26 +213,35 @@ fn rate<L: FileList>(list: &L, threads: usize, pairs: usize) -> Result<f64> {
     let took = ended.zip(started).map(|(end, start)| end - start);
     let took = took.ok_or_else(|| anyhow!("no threads"))?;
     ensure!(list.len() == 0, "files were left on the list");
-    Ok((threads * pairs) as f64 / took.as_secs_f64())
+    Ok(how.all_pairs() as f64 / took.as_secs_f64())
 }
 
 const LISTS: [&str; 3] = ["per-cpu", "spinlock", "locked-list"];
 
-fn one_rate(list: &str, threads: usize, pairs: usize) -> Result<f64> {
-    let files = threads * FILES_MAX;
+fn one_rate(list: &str, how: Use) -> Result<f64> {
+    let files = how.threads * how.files();
     match list {
-        "per-cpu" => rate(&PerCpu(ShardedList::new(&FILES)), threads, pairs),
-        "spinlock" => rate(&OneSpinlock::new(files), threads, pairs),
-        "locked-list" => rate(&LockedList::new(files), threads, pairs),
+        "per-cpu" => rate(&PerCpu(ShardedList::new(&FILES)), how),
+        "spinlock" => rate(&OneSpinlock::new(files), how),
+        "locked-list" => rate(&LockedList::new(files), how),
         other => Err(anyhow!("no list {other}: one of {LISTS:?}")),
     }
 }
 
 /// Runs all lists by turns and prints their rates, and the share of removals on the adding CPU.
 pub fn run(options: &Options) -> Result<()> {
+    let how = |threads: usize| Use {
+        threads,
+        pairs: options.pairs,
+        closed_elsewhere: options.closed_elsewhere,
+    };
+    ensure!(
+        !options.closed_elsewhere || affinity::cpus() > 1,
+        "--closed-elsewhere: this process may use one CPU only"
+    );
     if let Some(list) = &options.only {
         let threads = options.threads.first().copied().unwrap_or(1);
-        println!("{:.0}", one_rate(list, threads, options.pairs)?);
+        println!("{:.0}", one_rate(list, how(threads))?);
         return Ok(());
     }
     let mut rows = Vec::new();
@@ -174,7 +250,7 @@ pub fn run(options: &Options) -> Result<()> {
         for round in 0..options.rounds {
             for turn in 0..LISTS.len() {
                 let at = (round + turn) % LISTS.len();
-                rates[at].push(one_rate(LISTS[at], *threads, options.pairs)?);
+                rates[at].push(one_rate(LISTS[at], how(*threads))?);
             }
         }
         rows.push((*threads, rates.map(|rates| median(&rates).unwrap_or(0.0))));
@@ -196,7 +272,11 @@ pub fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     println!(
-        "Pairs of adding and removing a file per second, millions, medians of {} rounds\n",
+        "Pairs of adding and removing a file per second{}, millions, medians of {} rounds\n",
+        match options.closed_elsewhere {
+            true => ", removed on another CPU",
+            false => "",
+        },
         options.rounds
     );
     println!(
@@ -246,7 +326,14 @@ mod tests {
     fn all_lists_keep_their_files() {
         for list in LISTS {
             for threads in [1, 4] {
-                assert!(one_rate(list, threads, 20_000).unwrap() > 0.0, "{list}");
+                for closed_elsewhere in [false, affinity::cpus() > 1] {
+                    let how = Use {
+                        threads,
+                        pairs: 20_000,
+                        closed_elsewhere,
+                    };
+                    assert!(one_rate(list, how).unwrap() > 0.0, "{list}");
+                }
             }
         }
     }

@@ -13,6 +13,7 @@
 //! | [`lockmeter_overhead`] | what the lock meter costs |
 //! | [`nfs`] | NFS servers under one load, by turns |
 //! | [`nbd`] | an image on an NBD server beside a local one |
+//! | [`priorities`] | one thread beside another of lower priority, under big locks and fine ones |
 //! | [`real_postmark`] | the workloads' PostMark beside Debian's |
 //! | [`variant`] | who is compared |
 //! | [`options`] | options of several of these |
@@ -35,6 +36,7 @@ mod lockmeter_overhead;
 mod nbd;
 mod nfs;
 mod options;
+mod priorities;
 mod range_lock;
 mod real_postmark;
 mod real_tools;
@@ -97,6 +99,9 @@ enum Command {
     Nfs(nfs::Options),
     /// PostMark on an image that nbdkit serves beside a local one, and fsyncs over a slow link
     Nbd(nbd::Options),
+    /// How long operations take beside a thread of lower priority, under the fair big lock, the
+    /// spinning one and the fine locks
+    Priorities(priorities::Options),
     /// The range lock beside other range locks and whole-file locks
     RangeLock(range_lock::Options),
     /// Two threads beside one in process, under any locking scheme, and the machine's ceiling
@@ -160,6 +165,7 @@ fn main() -> ExitCode {
             Command::Nbd(options) => {
                 finefs_harness::cleanup::install_signal_handler().and_then(|()| nbd::run(&options))
             }
+            Command::Priorities(options) => priorities::run(&options),
             Command::RangeLock(options) => range_lock::run(&options),
             Command::Scaling(options) => scaling::run(&options),
             Command::ScalingWorker(worker) => scaling::work(&worker),

@@ -6,11 +6,9 @@
 //! | [`studies`] | the five threads, each beside what is measured here |
 //! | [`model`] | throughput on more cores, by mean value analysis |
 //! | [`page`] | documents of tables and charts |
-//! | [`affinity`] | which CPUs threads may use |
 //!
 //! The loads are those of `finefs-workloads`.
 
-pub mod affinity;
 pub mod model;
 pub mod page;
 pub mod studies;

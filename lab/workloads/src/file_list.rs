@@ -9,7 +9,12 @@
 //! Each worker has some files open and, an operation, closes the one that it opened first and opens
 //! another. Only a file system in this process tells its counts. The kernel does not tell its own,
 //! and a mount's server is not told of opens.
+//!
+//! With [`FileList::closed_elsewhere`] no removal is local, the patch's worst case: a worker opens
+//! its files on one CPU, moves to the next, and closes them there. That costs a move for each
+//! [`FileList::open`] files, so many of them should be open.
 
+use crate::affinity::Tour;
 use crate::error::{During, Result, WorkloadError};
 use crate::plan::{Crew, Plan, Watch};
 use crate::report::Report;
@@ -31,6 +36,10 @@ pub struct FileList {
     /// Let the CPU go after so many operations, as programs that wait do; 0: never
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub sleep_every: u32,
+    /// Open so many, and close them all on another CPU than they were opened on; --open 1000 hides
+    /// what it costs to move
+    #[arg(long, conflicts_with = "sleep_every")]
+    pub closed_elsewhere: bool,
 }
 
 impl Default for FileList {
@@ -39,6 +48,7 @@ impl Default for FileList {
             files: 16,
             open: 8,
             sleep_every: 0,
+            closed_elsewhere: false,
         }
     }
 }
@@ -87,20 +97,16 @@ impl Workload for FileList {
         let mut open = VecDeque::new();
         worker.start()?;
         let before = target.open_file_statistics();
-        while worker.goes_on() {
-            if open.len() == self.open as usize {
-                drop(open.pop_front());
-            }
+        let mut open_any = |worker: &mut Worker<'_>| {
             let path = &paths[worker.rng.usize(..paths.len())];
-            open.push_back(target.open(path, OFlags::RDONLY).during("open", path)?);
+            let file = target.open(path, OFlags::RDONLY).during("open", path)?;
             worker.done();
-            if self.sleep_every != 0
-                && worker
-                    .operations()
-                    .is_multiple_of(u64::from(self.sleep_every))
-            {
-                std::thread::sleep(std::time::Duration::from_micros(50));
-            }
+            Ok(file)
+        };
+        if self.closed_elsewhere {
+            self.move_about(worker, &mut open, &mut open_any)?;
+        } else {
+            self.stay(worker, &mut open, &mut open_any)?;
         }
         worker.end();
         let own_removals = worker.operations() - worker.operations().min(self.open.into());
@@ -135,6 +141,50 @@ impl Workload for FileList {
             ));
         }
         text
+    }
+}
+
+impl FileList {
+    /// Closes the oldest and opens another, wherever the scheduler lets it.
+    fn stay<F>(
+        &self,
+        worker: &mut Worker<'_>,
+        open: &mut VecDeque<F>,
+        open_any: &mut impl FnMut(&mut Worker<'_>) -> Result<F>,
+    ) -> Result<()> {
+        while worker.goes_on() {
+            if open.len() == self.open as usize {
+                drop(open.pop_front());
+            }
+            open.push_back(open_any(worker)?);
+            let sleep_every = u64::from(self.sleep_every);
+            if sleep_every != 0 && worker.operations().is_multiple_of(sleep_every) {
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens all on one CPU and closes them on the next.
+    fn move_about<F>(
+        &self,
+        worker: &mut Worker<'_>,
+        open: &mut VecDeque<F>,
+        open_any: &mut impl FnMut(&mut Worker<'_>) -> Result<F>,
+    ) -> Result<()> {
+        let Some(mut tour) = Tour::start(worker.index()) else {
+            let reason = "files cannot be closed on another CPU: this process may use one only";
+            return Err(WorkloadError::Parameters(reason.to_owned()));
+        };
+        while worker.goes_on() {
+            open.push_back(open_any(worker)?);
+            if open.len() == self.open as usize {
+                tour.move_on();
+                open.clear();
+            }
+        }
+        tour.move_on();
+        Ok(())
     }
 }
 

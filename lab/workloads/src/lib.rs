@@ -18,6 +18,7 @@
 //! | [`targets`] | the file system under test |
 //! | `workload` | what a workload is |
 //! | `plan` | by whom and how long it is run |
+//! | [`affinity`] | which CPUs threads may use |
 //! | `worker` | one of those who work, and how they start and end together |
 //! | `threads`, `processes` | crews |
 //! | `run` | the way in |
@@ -31,6 +32,7 @@
 //! | [`file_list`] | how local the list of open files is |
 //! | [`openspeed`] | opening and closing files that all use |
 
+pub mod affinity;
 pub mod append;
 mod clock;
 pub mod dbench;

@@ -2,7 +2,7 @@
 
 use super::candidate::{Candidate, FILE_BYTES};
 use finefs_harness::rng::Rng;
-use finefs_study::affinity;
+use finefs_workloads::affinity;
 use std::ops::Range;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};

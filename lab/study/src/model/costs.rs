@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use super::preemption::{self, Preemption};
 use super::work::{Pace, work};
-use crate::affinity;
+use finefs_workloads::affinity;
 
 static CALIBRATION: LockClass = LockClass::new("study.calibration", 99);
 

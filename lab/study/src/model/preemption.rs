@@ -10,7 +10,7 @@ use std::time::Duration;
 use finefs_locks::{BigLock, BigLockKind, LockClass};
 use serde::Serialize;
 
-use crate::affinity;
+use finefs_workloads::affinity;
 use finefs_workloads::now_ns;
 
 static PREEMPTED: LockClass = LockClass::new("study.preempted", 99);

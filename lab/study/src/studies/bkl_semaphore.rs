@@ -11,8 +11,8 @@ use super::published::bkl_semaphore::{
     SEMAPHORE_ON_8_CPUS, SOURCE, THREADS,
 };
 use super::ratios::{contention, lock_table, percent, ratio, tone};
-use crate::affinity;
 use crate::page::{Bar, BarGroup, Cell, Chart, Exhibit, Origin, Section, Table, Tone};
+use finefs_workloads::affinity;
 use finefs_workloads::{OpenSpeed, PosixLock};
 
 const LOAD: &str = "openspeed";

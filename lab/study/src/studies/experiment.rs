@@ -7,11 +7,11 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
 use super::place::{Mounted, Opened, Place, Storage, Subject};
-use crate::affinity::{self, Limit};
 use crate::model::costs::Costs;
 use finefs_workloads::Dbench;
 use finefs_workloads::Report;
 use finefs_workloads::Workload;
+use finefs_workloads::affinity::{self, Limit};
 use finefs_workloads::dbench::run_dual;
 use finefs_workloads::now_ns;
 use finefs_workloads::targets::{HostDirectory, OpenFileStatistics, Target};

@@ -11,9 +11,9 @@ use super::experiment::{Experiment, Key, Results, Sample};
 use super::place::{Storage, Subject};
 use super::published::extent_locks::{BLOCK_BYTES, READ_PERCENT, ROWS, Round, SOURCE, THREADS};
 use super::ratios::{lock_table, percent, ratio, times, tone};
-use crate::affinity;
 use crate::page::{Bar, BarGroup, Cell, Chart, Exhibit, Origin, Section, Table, Tone};
 use finefs_workloads::RandRw;
+use finefs_workloads::affinity;
 
 const LOAD: &str = "randrw";
 

@@ -8,9 +8,9 @@ use super::experiment::{Experiment, Key, Results, Sample};
 use super::published::files_lock::{COMPILE, COMPILE_SOURCE, REMOVALS, REMOVALS_SOURCE};
 use super::ratios::percent;
 use super::{bkl_removal, kill_bkl};
-use crate::affinity;
 use crate::page::{Cell, Exhibit, Origin, Section, Table};
 use finefs_workloads::FileList;
+use finefs_workloads::affinity;
 
 /// Clients of the published dbench.
 const CLIENTS: usize = 64;

@@ -10,10 +10,10 @@ use super::experiment::{Experiment, Key, Results, Sample};
 use super::place::Subject;
 use super::published::kill_bkl::{ONE_FILE_SYSTEM, SOURCE, TWO_FILE_SYSTEMS};
 use super::ratios::{contention, percent, ratio, tone};
-use crate::affinity;
 use crate::page::{Bar, BarGroup, Cell, Chart, Exhibit, Origin, Section, Table, Tone};
 use finefs_workloads::Dbench;
 use finefs_workloads::Report;
+use finefs_workloads::affinity;
 
 const LOAD: &str = "dbench";
 const DUAL: &str = "dbench on two file systems";

@@ -37,13 +37,13 @@ mod what_if;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::affinity;
 use crate::model::costs;
 use crate::model::preemption::Preemption;
 use crate::page::{Document, Fact, Section};
 use experiment::{Experiment, Results};
 pub use extent_locks::DeviceTimes;
 use finefs_workloads::Watch;
+use finefs_workloads::affinity;
 use finefs_workloads::targets::Errno;
 use finefs_workloads::{Result, WorkloadError};
 pub use place::{MEMORY_BYTES, Mounted, Place, ServerMeter};

@@ -22,8 +22,8 @@ use super::published::bkl_semaphore::{
     FILES, Run, SEMAPHORE_ON_1_CPU, SEMAPHORE_ON_8_CPUS, SOURCE, THREADS,
 };
 use super::ratios::{contention, lock_table, percent, ratio};
-use crate::affinity;
 use crate::page::{Cell, Exhibit, Origin, Section, Table};
+use finefs_workloads::affinity;
 
 const REMEMBERED: &str = "openspeed over NFS, nocto";
 const ASKED: &str = "openspeed over NFS";

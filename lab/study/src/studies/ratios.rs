@@ -4,8 +4,8 @@ use finefs::LockingScheme;
 
 use super::experiment::{Key, Results};
 use super::place::Subject;
-use crate::affinity;
 use crate::page::{Cell, Origin, Table, Tone};
+use finefs_workloads::affinity;
 
 /// `a / b`, if both are known.
 pub(super) fn ratio(a: Option<f64>, b: Option<f64>) -> Option<f64> {

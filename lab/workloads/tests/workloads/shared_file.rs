@@ -5,7 +5,7 @@ use crate::on_both;
 use crate::support::{memory, operations, run_cleanly};
 use finefs_workloads::{
     Append, FileList, InProcess, LockForm, PosixLock, RandRw, Target, Watch, Workload,
-    WorkloadError, run,
+    WorkloadError, affinity, run,
 };
 
 fn blocks_are_read_and_written<T: Target>(target: &T) {
@@ -57,6 +57,7 @@ fn files_are_opened_and_closed<T: Target>(target: &T) {
         files: 3,
         open: 4,
         sleep_every: 50,
+        closed_elsewhere: false,
     };
     let report = run_cleanly(&list, target, &operations(2, 200));
     assert_eq!(report.operations, 400);
@@ -72,6 +73,22 @@ fn they_run_on_both() {
     on_both!(records_are_whole);
     on_both!(locks_keep_counts);
     on_both!(files_are_opened_and_closed);
+}
+
+#[test]
+fn files_that_are_closed_on_another_cpu_are_counted_as_such() {
+    if affinity::cpus() < 2 {
+        eprintln!("skipped: needs two CPUs");
+        return;
+    }
+    let list = FileList {
+        open: 50,
+        closed_elsewhere: true,
+        ..FileList::default()
+    };
+    let report = run_cleanly(&list, &memory(), &operations(1, 200));
+    let found = report.detail.statistics.unwrap();
+    assert_eq!((found.removals, found.removals_on_cpu), (200, 0));
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use super::load::{Load, SCHEMES, THREADS};
 use super::prediction::Prediction;
-use crate::affinity;
 use crate::page::{Cell, Exhibit, Origin, Table};
 use crate::studies::experiment::Results;
 use crate::studies::ratios::{percent, ratio};
+use finefs_workloads::affinity;
 
 /// The prediction against this machine.
 pub(super) fn against_here(results: &Results) -> Exhibit {

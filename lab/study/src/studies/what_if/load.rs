@@ -2,12 +2,12 @@
 
 use finefs::LockingScheme;
 
-use crate::affinity;
 use crate::model::measured::Sharing;
 use crate::studies::experiment::{Experiment, Key};
 use crate::studies::published::bkl_semaphore::FILES;
 use crate::studies::{bkl_removal, bkl_semaphore};
 use finefs_workloads::PostMark;
+use finefs_workloads::affinity;
 
 /// What is looked at.
 #[derive(Clone, Copy, PartialEq)]

@@ -7,12 +7,12 @@ use finefs::LockingScheme;
 use finefs_locks::BigLockKind;
 
 use super::load::{Load, SCHEMES, THREADS};
-use crate::affinity;
 use crate::model::measured::Observed;
 use crate::model::rehearsal::{AfterWaiting, Times, visits_per_second};
 use crate::model::{Crowd, HandOver, Network, Station};
 use crate::studies::experiment::{Key, Results};
 use crate::studies::ratios::ratio;
+use finefs_workloads::affinity;
 
 /// The class of the big lock: under it no other is waited for.
 const BIG: &str = "ns.big";

@@ -2,13 +2,13 @@
 
 use super::load::{Load, SCHEMES};
 use super::prediction::Prediction;
-use crate::affinity;
 use crate::model::calibrate::{one_lock, share_for_waiting};
 use crate::model::{Crowd, Network};
 use crate::page::{Cell, Chart, Exhibit, Line, Origin, Scale, Table, Tone};
 use crate::studies::experiment::Results;
 use crate::studies::published::bkl_removal::{BIG_LOCK, BIG_LOCK_SOURCE, FINE_LOCKS, Row};
 use crate::studies::ratios::tone;
+use finefs_workloads::affinity;
 
 /// Cores that are asked for.
 const CORES: [usize; 7] = [1, 2, 4, 8, 16, 64, 256];

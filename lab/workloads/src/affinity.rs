@@ -35,6 +35,31 @@ pub fn bind_by_turns(thread: usize) {
     }
 }
 
+/// The CPUs that a thread may use, one after the other.
+pub struct Tour {
+    cpus: Vec<usize>,
+    next: usize,
+}
+
+impl Tour {
+    /// The calling thread, the `thread`th, begins on one of them, as by [`bind_by_turns`]. `None`
+    /// where there is one only, or the system refuses.
+    pub fn start(thread: usize) -> Option<Tour> {
+        let mut tour = Tour {
+            cpus: allowed(),
+            next: thread,
+        };
+        (tour.cpus.len() > 1 && tour.move_on()).then_some(tour)
+    }
+
+    /// Moves the calling thread to the next. False where the system refuses.
+    pub fn move_on(&mut self) -> bool {
+        let cpu = self.cpus[self.next % self.cpus.len()];
+        self.next += 1;
+        bind_to(cpu)
+    }
+}
+
 /// Until it is dropped, this thread and those that it starts use only so many of its CPUs.
 pub struct Limit {
     before: Option<CpuSet>,
