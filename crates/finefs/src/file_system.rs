@@ -43,9 +43,11 @@ impl ImageOptions {
             namespace,
             notes,
             claim,
+            journal_claim,
             ..
         } = open_image(path.as_ref(), self)?;
-        Ok(FileSystem::claimed(namespace, notes, claim))
+        let claims = claim.into_iter().chain(journal_claim).collect();
+        Ok(FileSystem::claimed(namespace, notes, claims))
     }
 }
 
@@ -72,14 +74,14 @@ impl FileSystem {
     /// A file system over a namespace, which it shuts down at its end.
     #[doc(hidden)]
     pub fn of(namespace: Arc<Namespace>, notes: Vec<String>) -> FileSystem {
-        FileSystem::claimed(namespace, notes, None)
+        FileSystem::claimed(namespace, notes, Vec::new())
     }
 
-    fn claimed(namespace: Arc<Namespace>, notes: Vec<String>, claim: Option<Claim>) -> FileSystem {
+    fn claimed(namespace: Arc<Namespace>, notes: Vec<String>, claims: Vec<Claim>) -> FileSystem {
         let mounted = Arc::new(Mounted {
             namespace,
             notes,
-            claim,
+            claims,
         });
         FileSystem {
             root: Arc::new(Dir::root(View::new(mounted, superuser()))),
@@ -108,11 +110,11 @@ impl FileSystem {
     }
 
     /// Ends the file system: everything is written out, the image is marked clean. All handles that
-    /// are still open fail from now on (EIO), and do not keep others from the image. An error says
-    /// that something is not on the image.
+    /// are still open fail from now on (EIO), and do not keep others from the image nor from the
+    /// device of its journal. An error says that something is not on the image.
     pub fn close(self) -> Result<()> {
         let closed = self.namespace().shut_down();
-        if let Some(claim) = &self.root.view().mounted.claim {
+        for claim in &self.root.view().mounted.claims {
             claim.release();
         }
         closed.map_err(|cause| Error::new("close", cause))

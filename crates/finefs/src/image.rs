@@ -229,6 +229,8 @@ pub struct Image {
     pub on_error: OnError,
     /// What keeps others from it.
     pub claim: Option<Claim>,
+    /// The same of the device that its journal lies on, where that is another.
+    pub journal_claim: Option<Claim>,
 }
 
 /// Opens the image that `path` names (a file, a block device, the URL of an NBD export) for a front
@@ -252,9 +254,9 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
     let opened = opened.map_err(ImageError::Device)?;
     let claim = opened.claim;
     let device = part_of(opened.device, options.offset_bytes)?;
-    let journal = match &options.journal {
-        Some(path) => Some(open_device(path, access, 0)?),
-        None => None,
+    let (journal, journal_claim) = match &options.journal {
+        Some(path) => open_claimed(path, access, 0).map(|(device, claim)| (Some(device), claim))?,
+        None => (None, None),
     };
     let image = device.describe();
     let mut namespace_options = options.namespace.clone();
@@ -273,6 +275,7 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
         notes,
         on_error,
         claim,
+        journal_claim,
     })
 }
 
@@ -355,6 +358,15 @@ pub fn format_of(device: &dyn BlockDevice) -> Option<Format> {
 
 /// The device at `path`, or the part of it from `offset_bytes` on.
 pub fn open_device(path: &Path, access: Access, offset_bytes: u64) -> Result<Arc<dyn BlockDevice>> {
+    open_claimed(path, access, offset_bytes).map(|(device, _)| device)
+}
+
+/// The same with what keeps others from it.
+fn open_claimed(
+    path: &Path,
+    access: Access,
+    offset_bytes: u64,
+) -> Result<(Arc<dyn BlockDevice>, Option<Claim>)> {
     let opened = finefs_disk::open(
         path,
         &finefs_disk::Options {
@@ -368,7 +380,7 @@ pub fn open_device(path: &Path, access: Access, offset_bytes: u64) -> Result<Arc
         },
     );
     let opened = opened.map_err(ImageError::Device)?;
-    Ok(part_of(opened.device, offset_bytes)?)
+    Ok((part_of(opened.device, offset_bytes)?, opened.claim))
 }
 
 fn part_of(

@@ -19,8 +19,8 @@ const ANCHORS_MAX: usize = 64;
 pub(crate) struct Mounted {
     pub namespace: Arc<Namespace>,
     pub notes: Vec<String>,
-    /// What keeps others from the image, if it is one.
-    pub claim: Option<Claim>,
+    /// What keeps others from the image, if it is one, and from the device of its journal.
+    pub claims: Vec<Claim>,
 }
 
 impl Drop for Mounted {
