@@ -3,7 +3,9 @@
 //! # Format
 //! A line that names it, the lengths of the image before and after (8 bytes each), then pages:
 //! offset and length (8 bytes each), the bytes; then all ones and the crc32c of everything before.
-//! Numbers are little-endian. Files of the first version have one length: a repair keeps it.
+//! Numbers are little-endian. Files of the first version have one length: a repair keeps it. Where
+//! the superblock can be read the first page is the UUID in it, by which a file of another image is
+//! told.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
@@ -12,12 +14,15 @@ use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_ext_disk::checksum::crc32c;
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 
 use super::shadow::{Change, PAGE};
 
 const NAME: &[u8; 14] = b"finefs undo 2\n";
 const NAME_1: &[u8; 14] = b"finefs undo 1\n";
 const END: u64 = u64::MAX;
+/// Where the UUID lies.
+const UUID_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
 
 /// An undo file that is to be written.
 pub(crate) struct Undo<'a> {
@@ -60,6 +65,11 @@ impl Undo<'_> {
         put(NAME)?;
         put(&self.old_bytes.to_le_bytes())?;
         put(&self.new_bytes.to_le_bytes())?;
+        if let Some(uuid) = uuid_of(device) {
+            put(&UUID_AT.to_le_bytes())?;
+            put(&(uuid.len() as u64).to_le_bytes())?;
+            put(&uuid)?;
+        }
         for change in changes {
             // A device that was made longer first is cut off again.
             let length = self.old_bytes.saturating_sub(change.offset_bytes);
@@ -89,13 +99,23 @@ impl Undo<'_> {
     }
 }
 
+/// The UUID of the file system on a device, if its superblock can be read.
+fn uuid_of(device: &dyn BlockDevice) -> Option<[u8; 16]> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
+    Some(Superblock::parse(&bytes).ok()?.uuid())
+}
+
 /// Puts back what an undo file holds, and the image's length; gives the number of pages. Nothing is
 /// written unless the file is whole and of this image, as long as it was before or is after.
 pub fn undo(path: &Path, device: &Arc<dyn BlockDevice>) -> Result<usize, String> {
     let shown = path.display();
-    let mut count = 0;
-    let lengths = read(path, &mut |_, _| {
-        count += 1;
+    let (mut count, mut uuid) = (0, None);
+    let lengths = read(path, &mut |offset_bytes, old| {
+        match <[u8; 16]>::try_from(old) {
+            Ok(found) if offset_bytes == UUID_AT => uuid = Some(found),
+            _ => count += 1,
+        }
         Ok(())
     })
     .map_err(|error| match error.kind() {
@@ -109,6 +129,13 @@ pub fn undo(path: &Path, device: &Arc<dyn BlockDevice>) -> Result<usize, String>
         return Err(format!(
             "{shown}: is of an image of {} bytes; {} has {has}",
             lengths.old,
+            device.describe(),
+        ));
+    }
+    let is_of_another = |found: [u8; 16]| uuid.is_some_and(|uuid| uuid != found);
+    if uuid_of(&**device).is_some_and(is_of_another) {
+        return Err(format!(
+            "{shown}: is of another file system than {}: their UUIDs differ",
             device.describe(),
         ));
     }

@@ -357,6 +357,26 @@ fn values_in_inodes_count_for_quotas() {
 }
 
 #[test]
+fn an_undo_file_of_another_image_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = make(dir.path(), &KINDS[0]);
+    let other = dir.path().join("other");
+    std::fs::copy(&image, &other).unwrap();
+    run(Command::new("tune2fs").args(["-U", "random"]).arg(&other));
+    let before = std::fs::read(&other).unwrap();
+    run(Command::new("debugfs")
+        .args(["-w", "-R", "sif /large links_count 9"])
+        .arg(&image));
+    let file = dir.path().join("undo");
+    let outcome = repair(&device(&image), &options(), Some(&file)).unwrap();
+    assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
+    let reason = undo(&file, &device(&other)).unwrap_err();
+    assert!(reason.contains("another file system"), "{reason}");
+    assert!(std::fs::read(&other).unwrap() == before);
+    undo(&file, &device(&image)).unwrap();
+}
+
+#[test]
 fn a_damaged_undo_file_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let image = make(dir.path(), &KINDS[0]);
