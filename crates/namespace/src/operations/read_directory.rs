@@ -55,10 +55,12 @@ impl Namespace {
         sink: Sink<'_>,
         atime: AtimeUpdate,
     ) -> Result<()> {
-        if cookie < COOKIE_FIRST {
-            self.prepare_listing(ino)?;
+        let mut operation = self.begin(Call::ReadDirectory)?;
+        if cookie < COOKIE_FIRST && self.waits_for_commit(ino, &operation.guard)? {
+            drop(operation);
+            self.commit_listed()?;
+            operation = self.begin(Call::ReadDirectory)?;
         }
-        let operation = self.begin(Call::ReadDirectory)?;
         let guard = &operation.guard;
         let dir = self.inode(ino, guard)?;
         let table = self.table(dir)?;

@@ -14,13 +14,14 @@
 
 use std::collections::BTreeMap;
 
+use crossbeam_epoch::Guard;
+
 use crate::base::error::{Error, Result};
 use crate::base::store::{EntryImage, PLACES, PlacedName};
 use crate::base::types::{FileKind, Ino};
 use crate::names::name_table::{COOKIE_FIRST, COOKIE_MAX, HashedName, Known};
 use crate::namespace::Namespace;
 use crate::operations::read_directory::{DirectoryEntry, Listing, Sink};
-use crate::schemes::Call;
 
 /// Marks cookies in the order of the store.
 const BY_STORE: u64 = COOKIE_MAX + 1;
@@ -37,21 +38,21 @@ fn cookie_by_store(place: u64, name: HashedName<'_>) -> u64 {
 }
 
 impl Namespace {
-    /// Before a directory is listed from its beginning: what is to be listed by the store is on the
-    /// store.
-    pub(super) fn prepare_listing(&self, ino: Ino) -> Result<()> {
-        let waits_for_commit = {
-            let operation = self.begin(Call::ReadDirectory)?;
-            let guard = &operation.guard;
-            let dir = self.inode(ino, guard)?;
-            let table = self.table(dir)?;
-            let listing = Listing { dir, table, guard };
-            self.may_be_listed_by_store(&listing) && self.log.is_dirty(dir)
-        };
-        match waits_for_commit.then(|| self.commit()) {
+    /// Before a directory is listed from its beginning: true where the store is to list it, and
+    /// lacks changes of it.
+    pub(super) fn waits_for_commit(&self, ino: Ino, guard: &Guard) -> Result<bool> {
+        let dir = self.inode(ino, guard)?;
+        let table = self.table(dir)?;
+        let listing = Listing { dir, table, guard };
+        Ok(self.may_be_listed_by_store(&listing) && self.log.is_dirty(dir))
+    }
+
+    /// Puts on the store what is to be listed by it. Outside of any operation.
+    pub(super) fn commit_listed(&self) -> Result<()> {
+        match self.commit() {
             // It is written out later, and can be read.
-            None | Some(Ok(()) | Err(Error::NoSpace)) => Ok(()),
-            Some(Err(error)) => Err(error),
+            Ok(()) | Err(Error::NoSpace) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
