@@ -46,9 +46,10 @@ pub(crate) struct Stat {
 const TERSE: &str = "%n %s %b %f %u %g %D %i %h %t %T %X %Y %Z %W %o\\n";
 const TERSE_SPACE: &str = "%n %i %l %t %s %S %b %f %a %c %d\\n";
 /// What -f prints.
-const SPACE: &str = "  File: \"%n\"\\n    ID: %-8i Namelen: %-7l Type: %T\\nBlock size: %-10s Fundamental \
-                     block size: %S\\nBlocks: Total: %-10b Free: %-10f Available: %a\\nInodes: Total: \
-                     %-10c Free: %d\\n";
+const SPACE: &str = "  File: \"%n\"\\n    ID: %-8i Namelen: %-7l Type: %T\\n\
+                     Block size: %-10s Fundamental block size: %S\\n\
+                     Blocks: Total: %-10b Free: %-10f Available: %a\\n\
+                     Inodes: Total: %-10c Free: %d\\n";
 /// Bytes of a name.
 const NAME_MAX: u32 = 255;
 

@@ -129,7 +129,8 @@ fn what_is_read_is_shown_as_coreutils_show_it() {
         "find @/d -samefile @/d/a",
         "find @/d -lname 'a*'",
         "find @/d -nogroup -o -nouser",
-        "find @/d -mindepth 1 -printf '%p|%P|%f|%h|%H|%s|%k|%b|%m|%M|%u|%U|%g|%G|%n|%i|%d|%y%Y|%l\\n'",
+        "find @/d -mindepth 1 -printf '%p|%P|%f|%h|%H|%s|%k|%b|%m|%M|%u|%U|\
+         %g|%G|%n|%i|%d|%y%Y|%l\\n'",
         "find @/d -name 'f*' -printf '%TY-%Tm-%Td %TT %T@ %T+ %t %AH|%6s|%-6s|\\101\\t%%\\n'",
         "find @/d -name a -printf '%p\\c\\n'",
         "find @/d/a @/d/b.txt -print -quit -print",
