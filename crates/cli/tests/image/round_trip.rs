@@ -256,7 +256,10 @@ fn an_ordinary_user_is_told_what_could_not_be_set() {
     let home = place.path("home");
     fs::create_dir(&home).unwrap();
     let binary = place.path("finefs");
-    fs::copy(env!("CARGO_BIN_EXE_finefs"), &binary).unwrap();
+    // Not by this process: see `program` of the tests of mounts.
+    let mut install = std::process::Command::new("install");
+    let installed = install.arg(env!("CARGO_BIN_EXE_finefs")).arg(&binary);
+    assert!(installed.status().unwrap().success());
     for path in [&home, &image] {
         std::os::unix::fs::chown(path, Some(65_534), Some(65_534)).unwrap();
     }

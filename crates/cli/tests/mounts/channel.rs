@@ -86,8 +86,7 @@ fn the_socket_is_where_only_its_user_can_write() {
         std::os::unix::fs::chown(&path, Some(65_534), Some(65_534)).unwrap();
     }
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let program = place.path().join("finefs");
-    fs::copy(env!("CARGO_BIN_EXE_finefs"), &program).unwrap();
+    place.program();
 
     let script = r#"
         set -e

@@ -387,8 +387,7 @@ fn an_ordinary_users_server_is_confined_too() {
     let _device = DeviceForAll::new();
     let place = Place::new();
     let image = place.image("ext4");
-    let (program, mount_point) = (place.path().join("finefs"), place.mount_point());
-    fs::copy(env!("CARGO_BIN_EXE_finefs"), &program).unwrap();
+    let (program, mount_point) = (place.program(), place.mount_point());
     fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).unwrap();
     for path in [&image, &mount_point] {
         chown(path, Some(USER), Some(USER)).unwrap();

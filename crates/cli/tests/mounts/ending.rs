@@ -353,8 +353,7 @@ fn only_who_mounted_it_unmounts_it() {
     let place = Place::new();
     // Others may see what is mounted where.
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let program = place.path().join("finefs");
-    fs::copy(env!("CARGO_BIN_EXE_finefs"), &program).unwrap();
+    let program = place.program();
     mount_memory(&place, &[]);
     for what in ["umount", "freeze", "top"] {
         let mut command = Command::new(&program);

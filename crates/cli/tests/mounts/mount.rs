@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -295,10 +295,7 @@ fn an_ordinary_user_can_mount() {
         .args(["-w", "-R", "sif <2> mode 040777"])
         .arg(&image));
     assert!(opened.status.success());
-    // The test binary's directory may be closed to others.
-    let program = place.path().join("finefs");
-    fs::copy(env!("CARGO_BIN_EXE_finefs"), &program).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    place.program();
 
     let script = r#"
         set -e

@@ -67,6 +67,18 @@ impl Place {
         image
     }
 
+    /// A copy of finefs that other users may run: where it was built may be closed to them. Made by
+    /// another process: what this one has open for writing, a child that another test starts just
+    /// then has open too, and a program in that state cannot be run (ETXTBSY).
+    pub fn program(&self) -> PathBuf {
+        let program = self.path().join("finefs");
+        let mut install = Command::new("install");
+        let output = install.arg(env!("CARGO_BIN_EXE_finefs")).arg(&program);
+        let output = output.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        program
+    }
+
     pub fn is_mounted(&self) -> bool {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let needle = format!(" {} ", self.mount_point().display());

@@ -63,26 +63,24 @@ fn many_names(
     (directory, path)
 }
 
+/// `htree_dump` tells so many levels of index above the leaves, the root's not counted.
+fn assert_levels_of_index(dump: &str, levels: u32) {
+    let line = format!("Indirect levels: {levels}");
+    assert!(dump.contains(&line), "{}", &dump[..dump.len().min(1000)]);
+}
+
 #[test]
 fn two_levels_of_index() {
     let (_directory, path) = many_names("-t ext4 -b 1024 -N 1000", 50_000, 7_000);
     let dump = debugfs(&path, "htree_dump /renamed");
-    assert!(
-        dump.contains("Indirect levels: 1"),
-        "{}",
-        &dump[..dump.len().min(1000)]
-    );
+    assert_levels_of_index(&dump, 1);
 }
 
 #[test]
 fn two_levels_of_index_without_checksums() {
     let (_directory, path) = many_names("-t ext3 -b 1024 -N 1000 -J size=4", 40_000, 40_000);
     let dump = debugfs(&path, "htree_dump /renamed");
-    assert!(
-        dump.contains("Indirect levels: 1"),
-        "{}",
-        &dump[..dump.len().min(1000)]
-    );
+    assert_levels_of_index(&dump, 1);
 }
 
 #[test]
@@ -137,11 +135,7 @@ fn index_that_cannot_grow() {
 #[test]
 fn three_levels_of_index() {
     let (_directory, dump) = many_long_names("-t ext4 -b 1024 -N 1000 -O large_dir");
-    assert!(
-        dump.contains("Indirect levels: 2"),
-        "{}",
-        &dump[..dump.len().min(1000)]
-    );
+    assert_levels_of_index(&dump, 2);
 }
 
 #[test]

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::image::{
-    Walked, assert_clean, debugfs, lookup, make, open, read_file, run, unmount, walk,
-};
+use crate::image::{Walked, assert_clean, debugfs, lookup, make, open, read_file, run, walk};
+use crate::kernel_mount::KernelMount;
 use finefs_block::{BlockDevice, MemoryDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{Error, Store};
@@ -384,16 +383,9 @@ fn a_journal_that_the_kernel_wrote() {
         all.extend(options);
         let image = make(directory.path(), "32M", &all);
         let place = directory.path().join("mounted");
-        fs::create_dir(&place).unwrap();
-        let mounted = Command::new("mount")
-            .args(["-o", "loop"])
-            .arg(&image)
-            .arg(&place)
-            .output();
-        if !mounted.is_ok_and(|output| output.status.success()) {
-            eprintln!("skipped: images cannot be mounted here ({options:?})");
-            continue;
-        }
+        let Some(mounted) = KernelMount::new(&image, &place, "loop") else {
+            return;
+        };
         let work = || -> std::io::Result<()> {
             for number in 0..300 {
                 fs::write(
@@ -411,7 +403,7 @@ fn a_journal_that_the_kernel_wrote() {
         run(Command::new("sync").arg("-f").arg(&place));
         let copy = directory.path().join("copy");
         let copied = fs::copy(&image, &copy);
-        unmount(&place);
+        drop(mounted);
         worked.unwrap();
         copied.unwrap();
         let by_e2fsck = replayed_by_e2fsck(&copy);
@@ -484,23 +476,14 @@ fn fast_commits(block: &str, features: &str) {
     let options = ["-t", "ext4", "-b", block, "-O", features];
     let image = make(directory.path(), "32M", &options);
     let place = directory.path().join("mounted");
-    fs::create_dir(&place).unwrap();
-    let mount = |image: &Path| {
-        let mounted = Command::new("mount")
-            .args(["-o", "loop"])
-            .arg(image)
-            .arg(&place)
-            .output();
-        mounted.is_ok_and(|output| output.status.success())
-    };
-    if !mount(&image) {
-        eprintln!("skipped: images cannot be mounted here");
+    let mount = |image: &Path| KernelMount::new(image, &place, "loop");
+    let Some(mounted) = mount(&image) else {
         return;
-    }
+    };
     let worked = work_fast(&place);
     let copy = directory.path().join("copy");
     let copied = fs::copy(&image, &copy);
-    unmount(&place);
+    drop(mounted);
     worked.unwrap();
     copied.unwrap();
     let wanted = tree(&open(&image, true).unwrap());
@@ -534,8 +517,8 @@ fn fast_commits(block: &str, features: &str) {
         .lines()
         .find(|line| line.starts_with("Journal features"));
     assert!(!journal.unwrap().contains("I5"), "{journal:?}");
-    assert!(mount(&copy), "the kernel mounts what was replayed");
-    unmount(&place);
+    let by_kernel = mount(&copy);
+    assert!(by_kernel.is_some(), "the kernel mounts what was replayed");
 }
 
 /// Wherever a replay stops, what the fast commits say is still there.

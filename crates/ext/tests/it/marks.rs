@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::image::{assert_clean, debugfs, lookup, make, open, run, unmount, walk};
+use crate::image::{assert_clean, debugfs, lookup, make, open, run, walk};
+use crate::kernel_mount::KernelMount;
 use finefs_block::{Access, BlockDevice, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{Error, Store};
@@ -173,23 +174,16 @@ fn orphans_of_the_kernel_are_cleaned_up() {
         let directory = tempfile::tempdir().unwrap();
         let image = image_with_files(directory.path(), &["-t", "ext4", "-O", features]);
         let place = directory.path().join("mounted");
-        fs::create_dir(&place).unwrap();
-        let mounted = Command::new("mount")
-            .args(["-o", "loop"])
-            .arg(&image)
-            .arg(&place)
-            .output();
-        if !mounted.is_ok_and(|output| output.status.success()) {
-            eprintln!("skipped: images cannot be mounted here");
+        let Some(mounted) = KernelMount::new(&image, &place, "loop") else {
             return;
-        }
+        };
         let open_file = fs::File::open(place.join("gone"));
         let removed = fs::remove_file(place.join("gone"));
         run(Command::new("sync").arg("-f").arg(&place));
         let copy = directory.path().join("copy");
         let copied = fs::copy(&image, &copy);
         drop(open_file);
-        unmount(&place);
+        drop(mounted);
         removed.unwrap();
         copied.unwrap();
         let store = open(&copy, false).unwrap();
