@@ -3,6 +3,7 @@
 //! Opens the image for inspection only: nothing is written, no lock is taken, and an image that is
 //! mounted may be looked at (its counts are then those of its last write-out).
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,15 +21,15 @@ use crate::{CliResult, Failure, keys, output, size};
 /// Show what an image is: superblock, features, journal, free space, groups
 #[derive(Args)]
 pub(crate) struct Info {
-    /// The image, a file or block device
+    /// The image, a file or block device; IMAGE@p2 is a partition of it
     #[arg(value_name = "IMAGE")]
-    image: PathBuf,
+    image: OsString,
     /// As JSON, for scripts
     #[arg(long)]
     json: bool,
     /// Where in the image the file system starts: bytes, or with k, m, g
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::bytes)]
-    offset: u64,
+    #[arg(long, value_name = "SIZE", value_parser = size::bytes)]
+    offset: Option<u64>,
     #[command(flatten)]
     journals: Journals,
     /// Show how this file or directory of the image is encrypted instead: policy and key
@@ -41,12 +42,14 @@ pub(crate) struct Info {
 
 impl Info {
     pub(crate) fn run(self) -> CliResult<()> {
-        let device = finefs::front_end::open_device(&self.image, Access::Inspect, self.offset)
+        let (image, start) = finefs_image::address::locate(&self.image).map_err(Failure::new)?;
+        let offset = start.or(self.offset).unwrap_or(0);
+        let device = finefs::front_end::open_device(&image, Access::Inspect, offset)
             .map_err(Failure::new)?;
         if let Some(path) = &self.policy {
             return output::print(&self.policy_text(device, path)?);
         }
-        let journal = self.journals.open_for(&self.image, self.offset)?;
+        let journal = self.journals.open_for(&image, offset)?;
         let text = match finefs::front_end::format_of(&*device) {
             Some(Format::Reiserfs) => self.text(
                 &finefs_reiser::ImageInfo::gather_with(device, journal).map_err(Failure::new)?,

@@ -59,6 +59,11 @@ fn partitions_are_named_by_number_label_or_offset() {
         "{said}"
     );
 
+    for (operand, label) in [("disk@p1", "boot"), ("disk@data", "data")] {
+        let shown = place.ok(&["info", operand]);
+        assert!(shown.contains(&format!("{label}\n")), "{shown}");
+    }
+
     fs::write(place.path("file"), "moved").unwrap();
     place.ok(&["cp", "file", "disk@p1:/boot-dir"]);
     place.ok(&["cp", "file", "disk@p5:/"]);
