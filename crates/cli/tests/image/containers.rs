@@ -223,6 +223,89 @@ fn what_docker_saves_is_read() {
     assert!(fails("docker-archive:saved/one/layer.tar").contains("manifest.json"));
 }
 
+/// An archive with this manifest of `docker save` at `name`.
+fn saved(place: &Place, name: &str, images: &serde_json::Value) {
+    let text = images.to_string();
+    fs::write(place.path("saved/manifest.json"), text).unwrap();
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(place.path("saved")).arg("-cf");
+    let made = tar.arg(place.path(name)).arg(".").status().unwrap();
+    assert!(made.success());
+}
+
+/// docker writes the familiar names, skopeo the full ones.
+#[test]
+fn images_of_docker_archives_have_short_and_full_names() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("saved")).unwrap();
+    for name in ["a", "b", "c"] {
+        let layer = layer(&[(name, name)], "");
+        fs::write(place.path("saved").join(name), layer).unwrap();
+    }
+    let images = serde_json::json!([
+        {"RepoTags": ["docker.io/foo/bar:1"], "Layers": ["a"]},
+        {"RepoTags": ["box:latest"], "Layers": ["b"]},
+        {"RepoTags": ["localhost/box:latest", "host:5000/x:2"], "Layers": ["c"]},
+    ]);
+    saved(&place, "archive", &images);
+    for (name, file) in [
+        ("foo/bar:1", "/a"),
+        ("docker.io/foo/bar:1", "/a"),
+        ("box", "/b"),
+        ("docker.io/library/box:latest", "/b"),
+        ("docker.io/box", "/b"),
+        ("localhost/box", "/c"),
+        ("host:5000/x:2", "/c"),
+    ] {
+        let source = format!("docker-archive:archive:{name}");
+        place.ok(&["build", "-q", "-F", "image", &source]);
+        assert_eq!(all_files(&place, "image"), file, "{name}");
+    }
+    for name in ["bar:1", "foo/bar", "foo/box", "x:2"] {
+        let source = format!("docker-archive:archive:{name}");
+        let said = place.fails(1, &["build", "-q", "-F", "image", &source]);
+        assert!(said.contains("no such image"), "{name}: {said}");
+    }
+}
+
+#[test]
+fn archives_of_containers_bring_in_no_files_of_the_host() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("saved/d")).unwrap();
+    let link = |to: &str, name: &str| {
+        std::os::unix::fs::symlink(to, place.path("saved").join(name)).unwrap();
+    };
+    let secret = place.path("secret");
+    fs::create_dir(&secret).unwrap();
+    fs::write(secret.join("layer"), layer(&[("key", "k")], "")).unwrap();
+    fs::write(place.path("saved/d/inner"), layer(&[("a", "a")], "")).unwrap();
+    link("d/inner", "within");
+    saved(&place, "good", &serde_json::json!([{"Layers": ["within"]}]));
+    place.ok(&["build", "-q", "image", "docker-archive:good"]);
+    assert_eq!(all_files(&place, "image"), "/a");
+
+    let secret = secret.to_str().unwrap();
+    for (to, name, layer) in [
+        (format!("{secret}/layer"), "file", "file"),
+        (secret.to_owned(), "way", "way/layer"),
+        ("within-not".to_owned(), "nowhere", "nowhere"),
+    ] {
+        link(&to, name);
+        saved(&place, "bad", &serde_json::json!([{"Layers": [layer]}]));
+        let said = place.fails(1, &["build", "-q", "none", "docker-archive:bad"]);
+        let wanted = format!("finefs: bad/{name}: leads outside of the archive\n");
+        assert_eq!(said, wanted);
+        fs::remove_file(place.path("saved").join(name)).unwrap();
+    }
+    // Messages name the archive, not where it was unpacked.
+    fs::write(place.path("saved/d/inner"), "no archive at all").unwrap();
+    saved(&place, "bad", &serde_json::json!([{"Layers": ["d/inner"]}]));
+    let said = place.fails(1, &["build", "-q", "none", "docker-archive:bad"]);
+    assert!(said.starts_with("finefs: bad/d/inner: "), "{said}");
+    let said = place.fails(1, &["build", "-q", "none", "oci-archive:bad"]);
+    assert_eq!(said, "finefs: bad/index.json: No such file or directory\n");
+}
+
 #[test]
 fn damaged_container_images_are_refused() {
     let place = Place::new();

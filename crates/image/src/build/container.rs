@@ -129,6 +129,9 @@ const JSON_BYTES_MAX: u64 = 16 << 20;
 /// Images in images, one in the other.
 const DEPTH_MAX: usize = 4;
 
+/// What is said of names and links that lead out of an archive.
+const OUTSIDE: &str = "leads outside of the archive";
+
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
@@ -188,14 +191,12 @@ pub(super) fn add(
     };
     match container {
         Container::Layout { path, tag } => lister.layout(path, tag.as_deref()),
-        Container::OciArchive { path, tag } => {
-            let unpacked = lister.unpack(path)?;
-            lister.layout(unpacked.path(), tag.as_deref())
-        }
-        Container::DockerArchive { path, tag } => {
-            let unpacked = lister.unpack(path)?;
-            lister.saved(unpacked.path(), path, tag.as_deref())
-        }
+        Container::OciArchive { path, tag } => lister.unpacked(path, &mut |lister, layout| {
+            lister.layout(layout, tag.as_deref())
+        }),
+        Container::DockerArchive { path, tag } => lister.unpacked(path, &mut |lister, unpacked| {
+            lister.saved(unpacked, path, tag.as_deref())
+        }),
         Container::Registry(reference) => {
             let fetched = lister.fetch(reference)?;
             lister.layout(fetched.path(), None)
@@ -293,7 +294,8 @@ impl Lister<'_> {
         let text = read_json(&index).map_err(|_| refused(shown, "has no manifest.json"))?;
         let mut images = parse::<Vec<Saved>>(shown, &text)?;
         if let Some(tag) = tag {
-            images.retain(|it| it.tags.iter().flatten().any(|name| name == tag));
+            let tag = full_name(tag);
+            images.retain(|it| it.tags.iter().flatten().any(|name| full_name(name) == tag));
         }
         let [image] = images.as_slice() else {
             let reason = match images.len() {
@@ -306,7 +308,7 @@ impl Lister<'_> {
             let mut parts = Path::new(name).components();
             match parts.all(|part| matches!(part, std::path::Component::Normal(_))) {
                 true => Ok(unpacked.join(name)),
-                false => Err(refused(shown, "a layer lies outside of the archive")),
+                false => Err(refused(shown, OUTSIDE)),
             }
         };
         if let Some(config) = image.config.as_ref().filter(|_| self.is_platform_asked) {
@@ -340,18 +342,39 @@ impl Lister<'_> {
         lay(self.manifest, &entries, self.keeps_whiteouts)
     }
 
-    /// Unpacks an archive of a few large files.
-    fn unpack(&self, path: &Path) -> Result<tempfile::TempDir> {
-        let failed = |error| Error::host(path.display().to_string(), error);
-        let into = tempfile::tempdir_in(self.directory)
+    /// Unpacks an archive, and lists what is in it; messages name the archive.
+    fn unpacked(
+        &mut self,
+        archive: &Path,
+        list: &mut dyn FnMut(&mut Self, &Path) -> Result<()>,
+    ) -> Result<()> {
+        let unpacked = tempfile::tempdir_in(self.directory)
             .map_err(|error| Error::host(self.directory.display().to_string(), error))?;
+        let (from, to) = (unpacked.path().display().to_string(), archive.display());
+        let named = |text: &str| text.replace(&from, &to.to_string());
+        let before = self.manifest.left_out.len();
+        let listed = self
+            .unpack(archive, unpacked.path())
+            .and_then(|()| stays_inside(unpacked.path()))
+            .and_then(|()| list(self, unpacked.path()));
+        for line in &mut self.manifest.left_out[before..] {
+            *line = named(line);
+        }
+        listed.map_err(|error| {
+            let (place, reason) = (named(error.place()), named(error.reason()));
+            error.with_place(place).with_reason(reason)
+        })
+    }
+
+    /// Unpacks an archive of a few large files.
+    fn unpack(&self, path: &Path, into: &Path) -> Result<()> {
+        let failed = |error| Error::host(path.display().to_string(), error);
         let shown = path.display().to_string();
         let mut packed = File::open(path).map_err(failed)?;
         let file = archive::unpack(&mut packed, &shown, self.directory, self.progress)?;
         // Names that lead out of the directory are skipped by it.
-        let unpacked = tar::Archive::new(&*file).unpack(into.path());
-        unpacked.map_err(|error| Error::new(shown, format!("cannot be unpacked: {error}")))?;
-        Ok(into)
+        let unpacked = tar::Archive::new(&*file).unpack(into);
+        unpacked.map_err(|error| Error::new(shown, format!("cannot be unpacked: {error}")))
     }
 
     /// Lets skopeo fetch an image.
@@ -463,6 +486,61 @@ impl Platform {
         };
         self.os == described.os && self.architecture == described.architecture && is_variant
     }
+}
+
+/// A name of an image as registries have it: `x` is `docker.io/library/x:latest`.
+fn full_name(name: &str) -> String {
+    let (first, rest) = name.split_once('/').unwrap_or(("", name));
+    let is_host = first.contains(['.', ':']) || first == "localhost";
+    let mut full = match (is_host, first) {
+        (true, _) => name.to_owned(),
+        (false, "") => format!("docker.io/library/{rest}"),
+        (false, _) => format!("docker.io/{name}"),
+    };
+    if let Some(official) = full
+        .strip_prefix("docker.io/")
+        .filter(|it| !it.contains('/'))
+    {
+        full = format!("docker.io/library/{official}");
+    }
+    let last = full.rsplit('/').next().unwrap_or_default();
+    match last.contains([':', '@']) {
+        true => full,
+        false => full + ":latest",
+    }
+}
+
+/// Refuses symbolic links that lead out of what was unpacked: files of the host would come into the
+/// image. Older versions of `docker save` write links within.
+fn stays_inside(unpacked: &Path) -> Result<()> {
+    let failed = |path: &Path, error| Error::host(path.display().to_string(), error);
+    let top = unpacked
+        .canonicalize()
+        .map_err(|error| failed(unpacked, error))?;
+    let mut todo = vec![unpacked.to_owned()];
+    while let Some(directory) = todo.pop() {
+        let names = directory
+            .read_dir()
+            .map_err(|error| failed(&directory, error))?;
+        for entry in names {
+            let entry = entry.map_err(|error| failed(&directory, error))?;
+            let kind = entry
+                .file_type()
+                .map_err(|error| failed(&directory, error))?;
+            if kind.is_dir() {
+                todo.push(entry.path());
+            } else if kind.is_symlink() {
+                let leads_inside = entry
+                    .path()
+                    .canonicalize()
+                    .is_ok_and(|it| it.starts_with(&top));
+                if !leads_inside {
+                    return Err(refused(&entry.path(), OUTSIDE));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A file that is named by its digest.
