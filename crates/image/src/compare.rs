@@ -1,7 +1,8 @@
 //! Compares two trees: names, metadata and contents.
 //!
 //! Access times, times of change and inode numbers are not compared, nor where holes are. An empty
-//! `lost+found` at the top is the same as none.
+//! `lost+found` at the top is the same as none, and as another one: that of an image that was built
+//! has the time of the image.
 //!
 //! # Locking
 //! None.
@@ -97,17 +98,21 @@ pub fn compare(trees: (&Tree, &Tree), options: Options, tell: &mut dyn FnMut(Res
         let in_left = level.left.1.contains(&name);
         let in_right = level.right.1.contains(&name);
         let (left, right) = (Arc::clone(&level.left.0), Arc::clone(&level.right.0));
+        let is_made_with_it = |dir: &Arc<dyn SourceDir>, is_there: bool| {
+            path == Path::new("lost+found") && (!is_there || is_empty(&**dir, &name))
+        };
+        if is_made_with_it(&left, in_left) && is_made_with_it(&right, in_right) {
+            continue;
+        }
         if in_left && in_right {
             levels.extend(comparison.both((&left, &name), (&right, &name), path));
             continue;
         }
-        let (dir, change) = match in_left {
-            true => (left, Change::Removed),
-            false => (right, Change::Added),
+        let change = match in_left {
+            true => Change::Removed,
+            false => Change::Added,
         };
-        if path != Path::new("lost+found") || !is_empty(&*dir, &name) {
-            (comparison.tell)(Ok(Difference { path, change }));
-        }
+        (comparison.tell)(Ok(Difference { path, change }));
     }
 }
 

@@ -387,6 +387,32 @@ fn layers_make_the_second_tree_of_the_first() {
     place.fails(2, &["diff", "--oci", "nowhere/layer", "one.img", "two.img"]);
 }
 
+/// The time of an image is that of its newest file, in seconds, and its own `lost+found` has it.
+#[test]
+fn what_an_image_has_of_itself_is_no_difference() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    fs::write(place.path("tree/file"), "same").unwrap();
+    for image in ["one.img", "two.img"] {
+        place.ok(&["build", "-q", image, "tree"]);
+    }
+    place.ok(&["touch", "-d", "2001-02-03 04:05:06", "two.img:/lost+found"]);
+    for second in ["two.img", "tree"] {
+        assert_eq!(place.ok(&["diff", "one.img", second]), "", "{second}");
+        place.ok(&["diff", "--oci", "layer.tar", "one.img", second]);
+        assert_eq!(place.ok(&["tar", "-tf", "layer.tar"]), "", "{second}");
+    }
+    place.ok(&["touch", "two.img:/lost+found/file"]);
+    let said = place
+        .finefs(&["diff", "--no-mtime", "one.img", "two.img"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&said.stdout),
+        "+ /lost+found/file\n"
+    );
+}
+
 /// Trees that have nothing in common but their top.
 #[test]
 fn layers_of_random_trees_are_applied() {
