@@ -1,10 +1,13 @@
-//! Puts all files into a new image: one thread makes everything, in the order of names.
+//! Puts all files into a new image: one thread makes everything, in the order of names. Where there
+//! may be several threads, another one writes the data of files to the image meanwhile, which would
+//! wait in memory for the next commit: the same bytes to the same places.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use finefs::FileSystem;
 
@@ -21,6 +24,9 @@ use crate::tree::{SinkDir, SinkFile};
 /// file system would begin to do so at a time of its own.
 const CHANGES_MAX: u64 = 50_000;
 const HEAP_BYTES_MAX: usize = 8 << 20;
+
+/// After so many bytes of data the thread that writes them is woken.
+const WRITE_BACK_BYTES: u64 = 4 << 20;
 
 /// Fills it; gives the bytes of data, and those of the blocks that they were written to.
 pub(super) fn fill(
@@ -44,9 +50,26 @@ pub(super) fn fill(
         heap_bytes: 0,
         data_bytes: 0,
         block_bytes: 0,
+        write_back: None,
+        woken_at: 0,
         places: HashMap::new(),
     };
-    with_data(manifest, block, jobs, &mut |read| filler.run(read))
+    if jobs < 2 {
+        return with_data(manifest, block, jobs, &mut |read| filler.run(read));
+    }
+    std::thread::scope(|scope| {
+        let (sender, receiver) = sync_channel(1);
+        filler.write_back = Some(sender);
+        scope.spawn(move || {
+            for () in receiver {
+                // What could not be written is the next commit's, which tells why.
+                let _ = fs.write_back_data();
+            }
+        });
+        // It goes when this is done, and the thread with it.
+        let mut filler = filler;
+        with_data(manifest, block, jobs, &mut |read| filler.run(read))
+    })
 }
 
 struct Filler<'a> {
@@ -58,6 +81,9 @@ struct Filler<'a> {
     heap_bytes: usize,
     data_bytes: u64,
     block_bytes: u64,
+    /// Wakes the thread that writes data, if there is one, and at how many bytes it did.
+    write_back: Option<SyncSender<()>>,
+    woken_at: u64,
     /// Where files with several names were made.
     places: HashMap<usize, PathBuf>,
 }
@@ -130,6 +156,7 @@ impl Filler<'_> {
                 })?;
                 self.data_bytes += written.0;
                 self.block_bytes += written.1;
+                self.wake_write_back();
                 *number += 1;
                 file.apply(&change(node))?;
                 self.count(node);
@@ -142,6 +169,16 @@ impl Filler<'_> {
             Kind::Node { kind, rdev } => dir.make_node(name, *kind, *rdev)?,
         }
         self.attribute(dir, name, node)
+    }
+
+    fn wake_write_back(&mut self) {
+        if let Some(thread) = &self.write_back
+            && self.block_bytes - self.woken_at >= WRITE_BACK_BYTES
+        {
+            self.woken_at = self.block_bytes;
+            // One that is at it takes the rest the next time.
+            let _ = thread.try_send(());
+        }
     }
 
     fn attribute(&mut self, dir: &dyn SinkDir, name: &OsStr, node: &Node) -> Result<()> {

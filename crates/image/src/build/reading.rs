@@ -1,8 +1,10 @@
 //! The data of all files, in the order in which they are made, read ahead by threads.
 //!
 //! The file with number `i` is read by thread `i` modulo their number, and comes through that
-//! thread's channel.
+//! thread's channel. What small files have comes many at a time: to wake a thread for each would
+//! cost as much as to make the file.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
@@ -10,8 +12,12 @@ use super::content::{Content, Reader, Take};
 use super::manifest::{Kind, Manifest};
 use crate::error::{Error, Result};
 
-/// Pieces of data that wait in a channel.
-const WAITING_MAX: usize = 16;
+/// Batches that wait in a channel.
+const WAITING_MAX: usize = 8;
+
+/// A batch is sent when it has so many bytes, or so many pieces.
+const BATCH_BYTES: usize = 256 << 10;
+const BATCH_PIECES: usize = 128;
 
 /// A regular file: where it is listed, what messages call it, its data.
 struct File<'a> {
@@ -19,10 +25,23 @@ struct File<'a> {
     content: &'a Content,
 }
 
-/// What comes through a channel.
+/// Data of a file, which goes to this place and has so many bytes; or its end.
 enum Piece {
-    Data(u64, Vec<u8>),
+    Data(u64, usize),
     End(Result<()>),
+}
+
+/// What comes through a channel: pieces, and their bytes one behind the other.
+#[derive(Default)]
+struct Batch {
+    pieces: VecDeque<Piece>,
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= BATCH_BYTES || self.pieces.len() >= BATCH_PIECES
+    }
 }
 
 /// Gives the data of a file, by its number, piece by piece.
@@ -50,13 +69,23 @@ pub(super) fn with_data<T>(
         for first in 0..readers {
             let (sender, receiver) = sync_channel(WAITING_MAX);
             let (giver, empty) = channel();
-            channels.push((receiver, giver));
+            channels.push(Incoming {
+                batches: receiver,
+                giver,
+                batch: Batch::default(),
+                taken_bytes: 0,
+            });
             let files = files.iter().skip(first).step_by(readers);
-            scope.spawn(move || read_ahead(files, block, &sender, &empty));
+            let outgoing = Outgoing {
+                batch: Batch::default(),
+                sender,
+                empty,
+            };
+            scope.spawn(move || outgoing.read_ahead(files, block));
         }
         // Ends with an error as soon as there is one; the readers then find no receiver.
-        let channels = channels;
-        work(&mut |number, take| receive(&channels[number % readers], take))
+        let mut channels = channels;
+        work(&mut |number, take| channels[number % readers].receive(take))
     })
 }
 
@@ -77,43 +106,84 @@ fn files(manifest: &Manifest) -> Vec<File<'_>> {
     files
 }
 
-fn read_ahead<'a>(
-    files: impl Iterator<Item = &'a File<'a>>,
-    block: usize,
-    sender: &SyncSender<Piece>,
-    empty: &Receiver<Vec<u8>>,
-) {
-    let gone = || Error::new("", "interrupted");
-    let mut reader = Reader::default();
-    for file in files {
-        let shown = || file.place.display().to_string();
-        let read = file
-            .content
-            .read(&mut reader, &shown, block, &mut |at, data| {
-                let mut piece = empty.try_recv().unwrap_or_default();
-                piece.clear();
-                piece.extend_from_slice(data);
-                sender.send(Piece::Data(at, piece)).map_err(|_| gone())
-            });
-        if sender.send(Piece::End(read)).is_err() {
-            return;
+/// The end of a channel that reads.
+struct Outgoing {
+    /// What is sent next.
+    batch: Batch,
+    sender: SyncSender<Batch>,
+    /// Batches to use again.
+    empty: Receiver<Batch>,
+}
+
+impl Outgoing {
+    /// Reads until nobody takes it.
+    fn read_ahead<'a>(mut self, files: impl Iterator<Item = &'a File<'a>>, block: usize) {
+        let mut reader = Reader::default();
+        for file in files {
+            let shown = || file.place.display().to_string();
+            let read = file
+                .content
+                .read(&mut reader, &shown, block, &mut |at, data| {
+                    self.batch.bytes.extend_from_slice(data);
+                    self.add(Piece::Data(at, data.len()))
+                });
+            if self.add(Piece::End(read)).is_err() {
+                return;
+            }
         }
+        let _ = self.send();
+    }
+
+    fn add(&mut self, piece: Piece) -> Result<()> {
+        self.batch.pieces.push_back(piece);
+        match self.batch.is_full() {
+            true => self.send(),
+            false => Ok(()),
+        }
+    }
+
+    fn send(&mut self) -> Result<()> {
+        let next = self.empty.try_recv().unwrap_or_default();
+        let batch = std::mem::replace(&mut self.batch, next);
+        let gone = |_| Error::new("", "interrupted");
+        self.sender.send(batch).map_err(gone)
     }
 }
 
-fn receive(
-    (pieces, empty): &(Receiver<Piece>, Sender<Vec<u8>>),
-    take: &mut Take<'_>,
-) -> Result<()> {
-    loop {
-        match pieces.recv() {
-            Ok(Piece::Data(at, data)) => {
-                take(at, &data)?;
-                // Where the thread has ended it is not wanted.
-                let _ = empty.send(data);
+/// The end of a channel that takes.
+struct Incoming {
+    batches: Receiver<Batch>,
+    /// For batches that were taken.
+    giver: Sender<Batch>,
+    batch: Batch,
+    /// Bytes of the batch that were taken.
+    taken_bytes: usize,
+}
+
+impl Incoming {
+    /// Gives the rest of a file.
+    fn receive(&mut self, take: &mut Take<'_>) -> Result<()> {
+        loop {
+            match self.batch.pieces.pop_front() {
+                Some(Piece::Data(at, length)) => {
+                    let end = self.taken_bytes + length;
+                    take(at, &self.batch.bytes[self.taken_bytes..end])?;
+                    self.taken_bytes = end;
+                }
+                Some(Piece::End(result)) => return result,
+                None => self.next()?,
             }
-            Ok(Piece::End(result)) => return result,
-            Err(_) => return Err(Error::new("", "a thread that reads has ended")),
         }
+    }
+
+    fn next(&mut self) -> Result<()> {
+        let ended = |_| Error::new("", "a thread that reads has ended");
+        let next = self.batches.recv().map_err(ended)?;
+        let mut empty = std::mem::replace(&mut self.batch, next);
+        self.taken_bytes = 0;
+        empty.bytes.clear();
+        // Where the thread has ended it is not wanted.
+        let _ = self.giver.send(empty);
+        Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! sync(2) and fsync(2): everything, or a file, is durable when they return.
 
 use crate::base::error::{Error, Result};
-use crate::base::types::Ino;
+use crate::base::store::BlockRun;
+use crate::base::types::{BlockNo, Ino};
 use crate::inode::{FileBody, Inode};
 use crate::namespace::Namespace;
 use crate::schemes::Call;
@@ -18,6 +19,20 @@ impl Namespace {
             true => Err(lost_data()),
             false => Ok(()),
         }
+    }
+
+    /// Lets the file data that waits in memory go to the device, without a commit: what the next
+    /// one would have to write is less. What cannot be written stays for it. Other threads can go
+    /// on meanwhile.
+    pub fn write_back_data(&self) -> Result<()> {
+        if self.options.is_read_only {
+            return Ok(());
+        }
+        let all = BlockRun {
+            start: BlockNo(0),
+            length: u64::MAX,
+        };
+        self.store.sync_data(&[all])
     }
 
     /// Makes an inode's data durable, and its attributes or as many of them as it takes to read the
