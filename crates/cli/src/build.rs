@@ -11,6 +11,7 @@ use finefs_image::mkfs::FsType;
 use finefs_image::{Address, Images};
 use serde::Serialize;
 
+use crate::destination::Destination;
 use crate::image::building::{say_left_out, watched};
 use crate::image::{copying, text};
 use crate::journals::Journals;
@@ -25,8 +26,8 @@ use crate::{CliResult, Failure, keys, output, size};
 /// same files: UUID and time follow from them, and times of access are those of the last change.
 #[derive(Args)]
 pub(crate) struct Build {
-    /// The image to make, or a block device or partition (IMAGE@p2, with --force); with --onto also
-    /// IMAGE:/PATH
+    /// The image to make, or a block device or partition (IMAGE@p2, with --force), or - for standard
+    /// output; with --onto also IMAGE:/PATH
     image: PathBuf,
     /// Directories, tar archives (plain or compressed by gzip, zstd or xz), - for standard input,
     /// container images (oci:DIR, oci-archive:FILE, docker-archive:FILE, docker://REFERENCE),
@@ -128,7 +129,7 @@ impl Build {
                 build::onto(&mut images, &address, &sources, &rules, jobs, progress)
             });
             let closed = images.close();
-            let added = added?.or_else(give_up)?;
+            let added = added?.or_else(|error| give_up(error.to_string()))?;
             closed.map_err(Failure::new)?;
             say_left_out(&added.left_out);
             tell(self.json, self.quiet, &added, &report_added(&added))?;
@@ -157,8 +158,15 @@ impl Build {
             may_replace: self.force,
             jobs,
         };
-        let built = run(&self.image, &sources, &options)?;
-        tell(self.json, self.quiet, &built, &report(&built))?;
+        let destination = Destination::of(&self.image)?;
+        let is_output = destination.is_output();
+        if is_output && self.json {
+            return Err(Failure::new("--json: standard output has the image"));
+        }
+        let built = run_to(destination, &sources, &options)?;
+        if !is_output {
+            tell(self.json, self.quiet, &built, &report(&built))?;
+        }
         Ok(status(&built.left_out))
     }
 }
@@ -193,19 +201,38 @@ pub(crate) fn run(
     sources: &[Source],
     options: &build::Options,
 ) -> CliResult<build::Built> {
-    let built = watched(&mut |progress| build::build(image, sources, options, progress))?;
-    let built = built.or_else(give_up)?;
+    run_to(Destination::Named(image.to_owned()), sources, options)
+}
+
+fn run_to(
+    destination: Destination,
+    sources: &[Source],
+    options: &build::Options,
+) -> CliResult<build::Built> {
+    let image = destination.path();
+    let built = watched(&mut |progress| build::build(&image, sources, options, progress))?;
+    let built = match built {
+        Ok(built) => {
+            destination.finish()?;
+            built
+        }
+        Err(error) => {
+            let reason = destination.shown(&error);
+            drop(destination);
+            give_up(reason)?
+        }
+    };
     say_left_out(&built.left_out);
     Ok(built)
 }
 
 /// Where a signal was the reason, that is the status of the program.
-fn give_up<T>(error: finefs_image::Error) -> CliResult<T> {
+fn give_up<T>(reason: String) -> CliResult<T> {
     if copying::watch_signals()?.load(Ordering::Relaxed) {
-        output::say(error);
+        output::say(reason);
         std::process::exit(i32::from(copying::INTERRUPTED));
     }
-    Err(Failure::new(error))
+    Err(Failure::new(reason))
 }
 
 fn report_added(added: &Added) -> String {

@@ -49,6 +49,8 @@ mod check;
 mod confine;
 #[cfg(feature = "formats")]
 mod convert;
+#[cfg(feature = "build")]
+mod destination;
 mod dialler;
 mod dump;
 mod external;

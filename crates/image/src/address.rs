@@ -189,6 +189,11 @@ impl Images {
         Images { journals, ..self }
     }
 
+    /// Where the file systems start in images without `@PARTITION`, where somebody said it.
+    pub(crate) fn offset_bytes(&self) -> Option<u64> {
+        self.offset_bytes
+    }
+
     /// The file system that an address is in. One that is to be written must be opened for it
     /// first.
     pub fn open(&mut self, address: &Address, access: Access) -> Result<FileSystem> {

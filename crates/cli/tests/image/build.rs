@@ -445,6 +445,111 @@ fn odd_archives_stay_inside_or_are_refused() {
     assert!(said.contains("nothing: No such file"), "{said}");
 }
 
+/// An archive of one empty file `f` with these extended attributes.
+fn archive_with_xattrs(path: &Path, xattrs: &[(&str, usize)]) {
+    let mut builder = tar::Builder::new(File::create(path).unwrap());
+    let records: Vec<(String, Vec<u8>)> = xattrs
+        .iter()
+        .map(|(name, bytes)| (format!("SCHILY.xattr.{name}"), vec![b'v'; *bytes]))
+        .collect();
+    let records = records
+        .iter()
+        .map(|(key, value)| (key.as_str(), &value[..]));
+    builder.append_pax_extensions(records).unwrap();
+    let mut header = Header::new_ustar();
+    header.set_mode(0o644);
+    header.set_size(0);
+    builder.append_data(&mut header, "f", &b""[..]).unwrap();
+    builder.finish().unwrap();
+}
+
+/// Also where the size is computed: no size makes room for them.
+#[test]
+fn attributes_without_room_are_left_out_with_a_line() {
+    let place = Place::new();
+    let lines = |said: &str| said.lines().map(str::to_owned).collect::<Vec<_>>();
+    archive_with_xattrs(&place.path("sum"), &[("user.a", 3000), ("user.b", 3001)]);
+    let said = place.fails(1, &["build", "-q", "image", "sum"]);
+    let wanted = "finefs: left out: /f: attribute user.b of 3001 bytes, \
+                  more than a block of the image holds beside the others";
+    assert_eq!(lines(&said), [wanted]);
+    assert_clean(&place.path("image"));
+    let kept = place.ok(&["getfattr", "--only-values", "-n", "user.a", "image:/f"]);
+    assert_eq!(kept.trim_end().len(), 3000);
+    // The same into an image that is there.
+    place.image_with("there", 16, &["-t", "ext4", "-b", "4096"]);
+    let said = place.fails(1, &["tar", "-xf", "sum", "there"]);
+    assert!(said.contains("user.b of 3001 bytes"), "{said}");
+    place.ok(&["getfattr", "-n", "user.a", "there:/f"]);
+    assert_clean(&place.path("there"));
+    // Values may have inodes of their own.
+    archive_with_xattrs(&place.path("long"), &[("user.a", 40_000), ("user.b", 3001)]);
+    place.ok(&["build", "-q", "-O", "ea_inode", "ea", "long"]);
+    place.ok(&["getfattr", "-n", "user.a", "ea:/f"]);
+    place.ok(&["getfattr", "-n", "user.b", "ea:/f"]);
+    assert_clean(&place.path("ea"));
+    archive_with_xattrs(&place.path("longer"), &[("user.a", 65_537)]);
+    let said = place.fails(1, &["build", "-q", "-F", "-O", "ea_inode", "ea", "longer"]);
+    assert!(said.contains("user.a of 65537 bytes"), "{said}");
+    // Those of other systems.
+    archive_with_xattrs(&place.path("other"), &[("com.apple.x", 3), ("user.a", 3)]);
+    let said = place.fails(1, &["build", "-q", "-F", "image", "other"]);
+    let wanted = "finefs: left out: other: f: attribute com.apple.x: of no kind of Linux's";
+    assert_eq!(lines(&said), [wanted]);
+    place.ok(&["getfattr", "-n", "user.a", "image:/f"]);
+}
+
+#[test]
+fn numbers_and_links_that_an_image_cannot_hold_change_nothing() {
+    let place = Place::new();
+    place.image_with("image", 16, &["-t", "ext4", "-b", "1024"]);
+    let before = bytes_of(&place.path("image"));
+    let archive = |kind, change: &dyn Fn(&mut Header)| {
+        let mut builder = tar::Builder::new(File::create(place.path("bad")).unwrap());
+        for name in ["aaa", "bad"] {
+            let mut header = Header::new_gnu();
+            header.set_mode(0o644);
+            header.set_size(0);
+            if name == "bad" {
+                header.set_entry_type(kind);
+                change(&mut header);
+            }
+            builder.append_data(&mut header, name, &b""[..]).unwrap();
+        }
+        builder.finish().unwrap();
+    };
+    let refused = |part: &str| {
+        for words in [
+            &["build", "-q", "-b", "1024", "new", "bad"][..],
+            &["tar", "-xf", "bad", "image"],
+        ] {
+            let said = place.fails(1, words);
+            assert!(said.contains(part) && said.lines().count() == 1, "{said}");
+        }
+        assert!(!place.path("new").exists());
+        assert!(bytes_of(&place.path("image")) == before, "{part}");
+    };
+    for (major, minor) in [(5000, 0), (1, 1 << 20)] {
+        archive(EntryType::Char, &|header| {
+            header.set_device_major(major).unwrap();
+            header.set_device_minor(minor).unwrap();
+        });
+        refused(&format!(
+            "bad: a device {major}:{minor}; 4095:1048575 are the largest"
+        ));
+    }
+    let mut builder = tar::Builder::new(File::create(place.path("bad")).unwrap());
+    for name in ["aaa", "bad"] {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::Symlink);
+        header.set_size(0);
+        let target = "t".repeat(if name == "bad" { 1024 } else { 1023 });
+        builder.append_link(&mut header, name, target).unwrap();
+    }
+    builder.finish().unwrap();
+    refused("/bad: a symbolic link of 1024 bytes; the image holds 1023");
+}
+
 fn refuse(place: &Place, part: &str, before: &[u8]) {
     let said = place.fails(1, &["build", "-q", "-F", "image", "bad"]);
     assert!(
@@ -474,6 +579,52 @@ fn what_is_there_is_replaced_only_by_force_and_keeps_its_permissions() {
     );
     let said = place.fails(1, &["build", "-q", "--force", "source", "source"]);
     assert!(said.contains("no regular file"), "{said}");
+}
+
+/// The same bytes as in a file, and nothing beside them.
+#[test]
+fn images_go_to_standard_output() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    fs::write(place.path("tree/file"), "content").unwrap();
+    place.ok(&["build", "-q", "image", "tree"]);
+    fs::create_dir(place.path("large")).unwrap();
+    fs::write(place.path("large/file"), vec![1; 4 << 20]).unwrap();
+    let temporary = place.path("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let streamed = |words: &[&str]| {
+        let mut command = place.finefs(words);
+        let output = command.env("TMPDIR", &temporary).output().unwrap();
+        assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
+        assert!(!place.path("-").exists());
+        output
+    };
+    let output = streamed(&["build", "-", "tree"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout == bytes_of(&place.path("image")));
+    assert!(output.stderr.is_empty(), "{output:?}");
+    for (words, part) in [
+        (
+            &["build", "-", "nothing"][..],
+            "finefs: nothing: No such file",
+        ),
+        (
+            &["build", "--json", "-", "tree"],
+            "--json: standard output has the image",
+        ),
+        (
+            &["build", "--size", "2m", "-", "large"],
+            "finefs: standard output: the files do not fit",
+        ),
+    ] {
+        let output = streamed(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(
+            output.stdout.is_empty() && said.contains(part),
+            "{words:?}: {said}"
+        );
+    }
 }
 
 #[test]

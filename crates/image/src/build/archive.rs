@@ -568,7 +568,17 @@ impl Listing<'_> {
                 }
             }
         }
-        xattrs.retain(|xattr| crate::copy::may_be_kept(&xattr.0));
+        for (key, _) in xattrs.extract_if(.., |xattr| !crate::copy::may_be_kept(&xattr.0)) {
+            // Those of other systems; those of file systems are made anew.
+            if !key.as_encoded_bytes().starts_with(b"system.") {
+                let (place, key) = (path.display(), key.display());
+                let line = format!(
+                    "{}: {place}: attribute {key}: of no kind of Linux's",
+                    self.shown
+                );
+                self.manifest.left_out.push(line);
+            }
+        }
         xattrs.sort();
         let modified = match pax.modified {
             Some(time) => time,

@@ -33,6 +33,10 @@ const NAME_MAX: usize = 255;
 /// The longest target of a symbolic link.
 const TARGET_MAX: usize = 4095;
 
+/// The largest numbers of devices: 12 bits and 20 bits.
+const MAJOR_MAX: u32 = 0xfff;
+const MINOR_MAX: u32 = 0xf_ffff;
+
 /// Whose the files are.
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
@@ -377,33 +381,6 @@ impl Manifest {
         })
     }
 
-    /// Leaves out attributes that are too long: ext4 has one block for those of a file.
-    pub fn leave_out_long_xattrs(&mut self, block_bytes: u32) {
-        let is_long = |xattr: &Xattr| xattr_bytes(xattr) > block_bytes as usize;
-        let mut found = Vec::new();
-        for (path, directory) in self.each_directory() {
-            for (name, node) in self.names(directory) {
-                if self.nodes[*node].attributes.xattrs.iter().any(is_long) {
-                    found.push((path.join(name), *node));
-                }
-            }
-        }
-        let mut is_first = self.marks();
-        found.retain(|(_, node)| is_first(*node));
-        found.push((PathBuf::from("/"), ROOT));
-        for (path, node) in found {
-            let xattrs = &mut self.nodes[node].attributes.xattrs;
-            for (name, value) in xattrs.extract_if(.., |xattr| is_long(xattr)) {
-                self.left_out.push(format!(
-                    "{}: attribute {} of {} bytes, more than a block of the image holds",
-                    path.display(),
-                    name.display(),
-                    value.len()
-                ));
-            }
-        }
-    }
-
     /// Marks nodes; true the first time.
     pub fn marks(&self) -> impl FnMut(usize) -> bool + use<> {
         let mut seen = vec![false; self.nodes.len()];
@@ -491,20 +468,6 @@ impl Manifest {
     }
 }
 
-/// What a block takes that holds this attribute alone: its head, an entry, the end of the entries.
-fn xattr_bytes((name, value): &Xattr) -> usize {
-    const HEAD: usize = 32;
-    const ENTRY: usize = 16;
-    const END: usize = 4;
-    // The first part of the name is a number.
-    let name = name.as_encoded_bytes().split(|byte| *byte == b'.').skip(1);
-    let name = name
-        .map(|part| part.len() + 1)
-        .sum::<usize>()
-        .saturating_sub(1);
-    HEAD + ENTRY + name.next_multiple_of(4) + value.len().next_multiple_of(4) + END
-}
-
 /// What no image can hold.
 fn check(node: &Node, name: &OsStr, shown: &dyn Fn() -> String) -> Result<()> {
     if name.len() > NAME_MAX {
@@ -521,7 +484,16 @@ fn check(node: &Node, name: &OsStr, shown: &dyn Fn() -> String) -> Result<()> {
                 Err(Error::new(shown(), reason))
             }
         },
-        _ => Ok(()),
+        Kind::Node { rdev, .. } => {
+            let (major, minor) = (rustix::fs::major(*rdev), rustix::fs::minor(*rdev));
+            if major <= MAJOR_MAX && minor <= MINOR_MAX {
+                return Ok(());
+            }
+            let reason =
+                format!("a device {major}:{minor}; {MAJOR_MAX}:{MINOR_MAX} are the largest");
+            Err(Error::new(shown(), reason))
+        }
+        Kind::Directory(_) | Kind::Regular(_) => Ok(()),
     }
 }
 

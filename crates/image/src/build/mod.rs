@@ -11,6 +11,7 @@
 //! | `labels` | SELinux labels of a file_contexts file |
 //! | `pax` | what archives say in extended headers |
 //! | `content` | the bytes of files, wherever they are |
+//! | `limits` | what an image cannot hold |
 //! | `size` | how large the image must be |
 //! | `reading` | reads the data of files ahead |
 //! | `fill` | puts it all into a new image |
@@ -21,7 +22,7 @@
 //!    archive is unpacked once, into a file without a name beside the image.
 //! 2. From the list follow size, UUID and time of the image.
 //! 3. The image is made beside its place ([`crate::mkfs`]), filled by one thread (while others read
-//!    ahead and look for zeros), closed, and renamed. A block device or partition is filled in
+//!    ahead and look for zeros, and write data out), closed, and renamed. A block device or partition is filled in
 //!    place.
 //!
 //! # Invariants
@@ -46,6 +47,7 @@ mod content;
 mod dump;
 mod fill;
 mod labels;
+mod limits;
 mod manifest;
 mod onto;
 mod pax;
@@ -75,6 +77,7 @@ use archive::Entries;
 pub use archive::{Member, members};
 pub use container::{Container, Platform};
 use labels::Labels;
+use limits::Limits;
 use manifest::Manifest;
 pub use manifest::{Mapped, Owners};
 pub use onto::{Added, onto};
@@ -276,23 +279,29 @@ pub fn build(
     if file_system.block_size.is_none() && file_system.block_size_min.is_none() {
         file_system.block_size = Some(BLOCK_SIZE);
     }
-    manifest.leave_out_long_xattrs(file_system.block_size.unwrap_or(BLOCK_SIZE));
+    let block_bytes = file_system.block_size.unwrap_or(BLOCK_SIZE);
+    let limits = Limits::of_options(&file_system, block_bytes);
+    limits.check_links(&manifest)?;
+    limits.leave_out_xattrs(&mut manifest);
     let asked = file_system.clone();
     let given = target.given(options);
     let mut spare_bytes = 0;
+    // The first estimate; where twice as much does not do, it is not space that is missing.
+    let mut estimate_bytes = None;
     loop {
         file_system.clone_from(&asked);
         let size_bytes = match given {
             Some(bytes) => bytes,
             None => size::needed(&manifest, &mut file_system, options.free, spare_bytes)?,
         };
+        let spare_max = *estimate_bytes.get_or_insert(size_bytes);
         let place = target.place(size_bytes);
         let built = target
             .clear()
             .and_then(|()| one(&manifest, &file_system, &place, options.jobs, progress));
         match built {
             // An estimate that was too low, by what only the file system itself knows.
-            Err(error) if error.is(Errno::NOSPC) && given.is_none() && spare_bytes < size_bytes => {
+            Err(error) if error.is(Errno::NOSPC) && given.is_none() && spare_bytes < spare_max => {
                 spare_bytes = (spare_bytes * 2).max(size_bytes / 32).max(1 << 20);
                 progress.files.store(0, Ordering::Relaxed);
                 progress.bytes.store(0, Ordering::Relaxed);

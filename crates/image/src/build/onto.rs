@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use super::content::Content;
 use super::fill::{change, write};
+use super::limits::Limits;
 use super::manifest::{Kind, Manifest, Node};
 use super::reading::{Read, with_data};
 use super::size::Counter;
@@ -61,7 +62,11 @@ pub fn onto(
     progress: &Progress,
 ) -> Result<Added> {
     let directory = images.directory_of(address);
-    let manifest = list(sources, (&directory, &address.path), rules, jobs, progress)?;
+    let mut manifest = list(sources, (&directory, &address.path), rules, jobs, progress)?;
+    if let Some(limits) = Limits::of_image(address, images.offset_bytes())? {
+        limits.check_links(&manifest)?;
+        limits.leave_out_xattrs(&mut manifest);
+    }
     progress.note_all(manifest.totals());
     let top = Arc::new(images.dir(address, Access::Write)?);
     Survey::of(&manifest, &top)?.check(&manifest, &top, address)?;
