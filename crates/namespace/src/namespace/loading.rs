@@ -98,7 +98,9 @@ impl Namespace {
         Ok(table)
     }
 
-    /// Sees to it that a table knows of a name what there is to know, until the operation ends.
+    /// After a name was not found in a table: learns it from the store, where that may have it.
+    /// True when the name is to be looked for again; when it is not, it is known not to be there,
+    /// until somebody makes it.
     #[inline]
     pub(crate) fn learn(
         &self,
@@ -106,10 +108,10 @@ impl Namespace {
         table: &NameTable,
         name: HashedName<'_>,
         guard: &Guard,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         match table.is_partial() {
             true => self.learn_of_store(dir, table, name, guard),
-            false => Ok(()),
+            false => Ok(false),
         }
     }
 
@@ -120,26 +122,26 @@ impl Namespace {
         table: &NameTable,
         name: HashedName<'_>,
         guard: &Guard,
-    ) -> Result<()> {
-        let may_be = (1..=self.geometry.name_max as usize).contains(&name.bytes.len())
-            && !matches!(name.bytes, b"." | b"..");
-        if !may_be || !matches!(table.known(name, guard), Known::Unknown) {
-            return Ok(());
+    ) -> Result<bool> {
+        match table.known(name, guard) {
+            Known::Named(_) => return Ok(true),
+            Known::Absent => return Ok(false),
+            Known::Unknown => {}
         }
         let find = || self.store.find_name(dir.ino, name.bytes);
         let Some(found) = self.note_load(self.scheme.device(find))? else {
-            return Ok(());
+            return Ok(false);
         };
         let wants_room = match table.lock(dir.ino, name, guard) {
             Ok(held) => table.learn(&held, name, found, guard),
             // It was removed, or is another kind of directory by now.
-            Err(Dead) => false,
+            Err(Dead) => return Ok(false),
         };
         if wants_room {
             table.grow(dir.ino, guard);
             self.recount(dir);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Sees to it that a table which has no names is that of a directory without names.

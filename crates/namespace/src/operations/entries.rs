@@ -676,7 +676,11 @@ fn check_new_name(
     let name = located.name();
     check_length(namespace, name.bytes)?;
     namespace.check_text(name)?;
-    if matches!(name.bytes, b"." | b"..") || located.table.find(name, guard).is_some() {
+    let (dir, table) = (located.dir, located.table);
+    if matches!(name.bytes, b"." | b"..")
+        || table.find(name, guard).is_some()
+        || namespace.learn(dir, table, name, guard)?
+    {
         return Err(Error::Exists);
     }
     if located.has_slash && !may_have_slash {

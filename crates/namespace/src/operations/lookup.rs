@@ -125,9 +125,13 @@ impl Namespace {
                 self.check_text(name)?;
             }
         }
-        self.learn(dir, table, name, guard)?;
         loop {
-            let node = table.find(name, guard).ok_or(Error::NotFound)?;
+            let Some(node) = table.find(name, guard) else {
+                match self.learn(dir, table, name, guard)? {
+                    true => continue,
+                    false => return Err(Error::NotFound),
+                }
+            };
             match self.inode(node.ino, guard) {
                 // The name outlives its inode by a moment while it is being removed. A name that
                 // stays so is damage. The cell first: it goes only after the name.

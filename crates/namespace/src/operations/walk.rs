@@ -64,7 +64,7 @@ pub(crate) enum Place<'p> {
     Path(At<'p>),
 }
 
-/// A directory and a name in it, there or not.
+/// A directory and a name in it, there or not: nobody has looked yet.
 pub(crate) struct Located<'g> {
     pub dir: &'g Inode,
     pub table: &'g NameTable,
@@ -127,7 +127,7 @@ impl Namespace {
                 let dir = self.inode(dir, guard)?;
                 dir.directory()?;
                 self.check_access(caller, dir, EXECUTE)?;
-                self.located(dir, Cow::Borrowed(name), (false, false), guard)
+                self.located(dir, Cow::Borrowed(name), false, false)
             }
             Place::Path(at) => Walk::new(self, caller, at, guard)?.find_last(),
         }
@@ -137,13 +137,11 @@ impl Namespace {
         &self,
         dir: &'g Inode,
         name: Cow<'g, [u8]>,
-        (has_slash, is_root): (bool, bool),
-        guard: &Guard,
+        has_slash: bool,
+        is_root: bool,
     ) -> Result<Located<'g>> {
         let table = self.table(dir)?;
-        let hashed = table.hashed(&name);
-        self.learn(dir, table, hashed, guard)?;
-        let HashedName { hash, fold, .. } = hashed;
+        let HashedName { hash, fold, .. } = table.hashed(&name);
         Ok(Located {
             dir,
             table,
@@ -188,9 +186,7 @@ impl<'g> Walk<'g> {
             let start = after_slashes(rest, self.position);
             if start == rest.len() {
                 let name = Cow::Borrowed(&b"."[..]);
-                return self
-                    .namespace
-                    .located(self.at, name, (true, true), self.guard);
+                return self.namespace.located(self.at, name, true, true);
             }
             self.at.directory()?;
             self.namespace.check_access(self.caller, self.at, EXECUTE)?;
@@ -205,9 +201,7 @@ impl<'g> Walk<'g> {
                     Cow::Owned(rest) => Cow::Owned(rest[start..end].to_vec()),
                 };
                 let has_slash = end < rest.len();
-                return self
-                    .namespace
-                    .located(self.at, name, (has_slash, false), self.guard);
+                return self.namespace.located(self.at, name, has_slash, false);
             }
             let table = self.namespace.table(self.at)?;
             let name = table.hashed(&rest[start..end]);

@@ -2,10 +2,11 @@
 //!
 //! A directory of so many names that they would take a good part of the memory that there is, over
 //! a store that finds names one by one, has a *partial* table: a name that is not in it may be in
-//! the store. Whoever is about to use a name has it learned first
+//! the store. Whoever does not find a name has it learned
 //! ([`Namespace::learn`](crate::namespace::Namespace)): from then on until the operation ends, what
 //! the table says of the name is true, since names leave a partial table only while no operation
-//! runs.
+//! runs. So each operation looks for a name before it locks the name's bucket. A name that is found
+//! costs no more than in a whole table.
 //!
 //! # What is in a partial table
 //! Each name that was changed and whose change is not on the store, as it is now: a name that was
