@@ -129,6 +129,11 @@ impl Report {
         let mut image = target.to_owned();
         if image.is_dir() {
             let mount = find(&image)?;
+            if !Path::new(&mount.source).is_absolute() {
+                return Err(Failure::new(format!(
+                    "{place}: a file system in memory keeps no quotas"
+                )));
+            }
             sync::everything(&mount).map_err(|why| Failure::new(format!("{place}: {why}")))?;
             image = PathBuf::from(&mount.source);
         }

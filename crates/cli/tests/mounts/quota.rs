@@ -319,3 +319,14 @@ fn limits_that_cannot_be_set_are_refused() {
     let output = run(&mut set("1", "much"));
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
+
+#[test]
+fn a_file_system_in_memory_says_that_it_keeps_none() {
+    let place = Place::new();
+    mount_memory(&place, &[]);
+    let output = run(finefs().arg("quota").arg(place.mount_point()));
+    unmount(&place);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(said.contains("keeps no quotas"), "{said}");
+}

@@ -238,6 +238,55 @@ fn contents_in_inodes() {
     }
 }
 
+/// Data in an inode takes no block, but counts in stat(2), as in the kernel: a file without sectors
+/// looks like a hole.
+#[test]
+fn contents_in_inodes_count_as_sectors() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = make(directory.path(), "-b 1024 -O inline_data");
+    let world = World::open(&image, 1, BTreeMap::new());
+    let (root, caller) = (world.namespace.root(), Caller::root());
+    let made = world.namespace.create_file(&caller, root, b"f", 0o644);
+    let ino = made.unwrap().ino;
+    let sectors = |world: &World| world.namespace.attributes(ino).unwrap().sectors;
+    assert_eq!(sectors(&world), 0);
+    world.namespace.write(ino, 0, b"hello").unwrap();
+    assert_eq!(sectors(&world), 1);
+    world.namespace.sync().unwrap();
+    assert_eq!(sectors(&world), 1);
+    world.end(&image);
+    let world = World::open(&image, 1, BTreeMap::new());
+    assert_eq!(sectors(&world), 1);
+    world.namespace.write(ino, 0, &[1; 1000]).unwrap();
+    world.namespace.sync().unwrap();
+    assert_eq!(sectors(&world), 2);
+    world.end(&image);
+}
+
+/// What changes how data lies is refused, what is only noted and cannot be set is passed over, as
+/// by the kernel.
+#[test]
+fn flags_that_promise_what_is_not_done_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = make(directory.path(), "-O inline_data");
+    let world = World::open(&image, 1, BTreeMap::new());
+    let (root, caller) = (world.namespace.root(), Caller::root());
+    let made = world.namespace.create_file(&caller, root, b"f", 0o644);
+    let ino = made.unwrap().ino;
+    let before = world.namespace.attributes(ino).unwrap().flags;
+    for flag in [FileFlags::NO_COW, FileFlags::DAX, FileFlags::JOURNAL_DATA] {
+        let set = world
+            .namespace
+            .set_flags(&caller, ino, |flags| flags | flag);
+        assert_eq!(set, Err(Error::NotSupported), "{flag:?}");
+    }
+    let set = |flags| flags | FileFlags::NO_COMPRESS | FileFlags::NO_DUMP;
+    world.namespace.set_flags(&caller, ino, set).unwrap();
+    let flags = world.namespace.attributes(ino).unwrap().flags;
+    assert_eq!(flags, before | FileFlags::NO_DUMP);
+    world.end(&image);
+}
+
 /// A size is durable with its content when fsync returns: no block tells of it.
 #[test]
 fn a_sync_of_a_content_in_the_inode_is_a_commit() {

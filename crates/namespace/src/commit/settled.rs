@@ -9,6 +9,7 @@
 
 use crossbeam_epoch::Guard;
 
+use crate::base::file_flags::FileFlags;
 use crate::base::store::Settled;
 use crate::base::types::{Attributes, FileKind};
 use crate::commit::volume::Volume;
@@ -22,9 +23,11 @@ impl Volume {
     pub(crate) fn shown(&self, inode: &Inode, guard: &Guard) -> Attributes {
         // This first: what a commit settles it has shown before it counts as durable.
         let is_settled = self.is_settled(inode, guard);
+        let attributes = inode.attributes();
         Attributes {
             is_settled,
-            ..inode.attributes()
+            sectors: attributes.sectors + sectors_in_inode(&attributes),
+            ..attributes
         }
     }
 
@@ -102,5 +105,16 @@ impl Volume {
             // An inode that changed again since the swap gets its count by its next commit.
             core.set_sectors(settled.sectors);
         }
+    }
+}
+
+/// What data in the inode counts for: a file without any sectors looks like a hole to tar(1),
+/// rsync(1) and others (Linux `ext4_file_getattr`).
+fn sectors_in_inode(attributes: &Attributes) -> u64 {
+    let is_inline =
+        attributes.kind == FileKind::Regular && attributes.flags.contains(FileFlags::INLINE_DATA);
+    match is_inline {
+        true => attributes.size_bytes.div_ceil(512),
+        false => 0,
     }
 }

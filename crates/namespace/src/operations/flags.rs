@@ -26,8 +26,8 @@ impl Namespace {
     ///
     /// EPERM unless the caller owns the inode, and is the superuser where
     /// [`FileFlags::PRIVILEGED`] ones change; EOPNOTSUPP for flags that inodes of this kind cannot
-    /// have, for all where the inode keeps none, and for new ones that tell how data are mapped or
-    /// journaled.
+    /// have, for all where the inode keeps none, and for new ones that tell how data are mapped,
+    /// copied, journaled or used in place.
     pub fn set_flags(
         &self,
         caller: &Caller,
@@ -126,7 +126,8 @@ impl Namespace {
         if (flags ^ before).intersects(FileFlags::PRIVILEGED) && caller.uid != 0 {
             return Err(Error::NotPermitted);
         }
-        let converting = FileFlags::EXTENTS | FileFlags::JOURNAL_DATA;
+        let converting =
+            FileFlags::EXTENTS | FileFlags::JOURNAL_DATA | FileFlags::NO_COW | FileFlags::DAX;
         let settable = flags & FileFlags::SETTABLE;
         let changed = (flags ^ before) & FileFlags::SETTABLE;
         if (flags - before).intersects(converting)
