@@ -50,6 +50,7 @@ const CHUNK_MAX: u32 = 1 << 20;
 /// See the module's head.
 pub(crate) struct Connection {
     stream: Stream,
+    /// The server's.
     name: String,
     timeout: Duration,
     export: Export,
@@ -72,7 +73,7 @@ struct Requests {
 /// Why a connection has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    /// In words, with the name of the export.
+    /// In words, with the name of the server. Who tells it names the export.
     pub line: String,
     /// The server talks nonsense: it is not asked again.
     pub is_final: bool,
@@ -135,7 +136,7 @@ impl Connection {
         .map_err(protocol::plain)?;
         Ok(Connection {
             stream,
-            name: uri.text.clone(),
+            name: uri.server.to_string(),
             timeout: uri.timeout,
             export,
             sending: Mutex::new(&SEND, ()),
@@ -304,9 +305,9 @@ impl Connection {
             (Some((number, text)), _) => Err(io::Error::new(
                 protocol::error_kind(number),
                 format!(
-                    "{}: cannot {}: {text}",
-                    self.name,
-                    pending.request.command.verb()
+                    "the server cannot {}: {text} ({})",
+                    pending.request.command.verb(),
+                    self.name
                 ),
             )),
             (None, Some(failure)) => Err(failure.error()),
@@ -480,7 +481,7 @@ impl Connection {
         self.stream.shut_down();
         let mut requests = self.requests.lock();
         let failure = requests.failure.get_or_insert_with(|| Failure {
-            line: format!("{}: {}", self.name, protocol::in_words(error)),
+            line: format!("{} ({})", protocol::in_words(error), self.name),
             is_final: error.kind() == io::ErrorKind::InvalidData,
         });
         let told = failure.error();

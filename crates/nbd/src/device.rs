@@ -343,7 +343,8 @@ impl BlockDevice for NbdDevice {
         let extent = extent.filter(|extent| extent.length_bytes > before);
         let extent = extent.ok_or_else(|| {
             let line = "the server tells nothing of what is allocated";
-            protocol_error(&self.uri.text, line)
+            let line = format!("{line} ({})", self.uri.server);
+            io::Error::new(io::ErrorKind::InvalidData, line)
         })?;
         Ok(Extent {
             length_bytes: (extent.length_bytes - before).min(length_bytes),
@@ -354,10 +355,6 @@ impl BlockDevice for NbdDevice {
     fn describe(&self) -> String {
         self.uri.text.clone()
     }
-}
-
-fn protocol_error(name: &str, line: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{name}: {line}"))
 }
 
 impl std::fmt::Debug for NbdDevice {

@@ -148,8 +148,8 @@ impl Link {
             self.replace(renewal, &generation, &failure)?;
         }
         let line = format!(
-            "{}: a request has ended {RESENDS_MAX} connections, and is not sent again",
-            self.uri.text
+            "a request has ended {RESENDS_MAX} connections, and is not sent again ({})",
+            self.uri.server
         );
         if let Ok(generation) = renewal.current() {
             renewal.fail(&generation, &line);
@@ -255,7 +255,7 @@ impl Link {
     fn next_generation(&self, unflushed: &Unflushed, failure: &str) -> Result<Generation, String> {
         let (name, delay) = (&self.uri.text, self.uri.reconnect_delay);
         log::warn!(
-            "{failure}; trying to connect again for {} s",
+            "{name}: {failure}; trying to connect again for {} s",
             delay.as_secs()
         );
         let start = Instant::now();
@@ -269,7 +269,9 @@ impl Link {
                     );
                     return Ok(generation);
                 }
-                Err(Obstacle::ForGood(reason)) => return Err(format!("{name}: {reason}")),
+                Err(Obstacle::ForGood(reason)) => {
+                    return Err(format!("{reason} ({})", self.uri.server));
+                }
                 Err(Obstacle::Passing(reason)) => reason,
             };
             let rest = delay.saturating_sub(start.elapsed());

@@ -1,6 +1,7 @@
 //! URLs of exports, as the NBD URI specification has them.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +21,17 @@ pub enum Server {
     Tcp(String, u16),
     /// A socket of this machine.
     Unix(PathBuf),
+}
+
+impl fmt::Display for Server {
+    /// Without the export: a message names that already.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Server::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Server::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Server::Unix(path) => path.display().fmt(f),
+        }
+    }
 }
 
 /// How a connection is secured.

@@ -178,7 +178,7 @@ fn the_time_comes_to_an_end() {
     let start = Instant::now();
     let error = client.read_at(0, &mut [0; 512]).unwrap_err().to_string();
     assert!(start.elapsed() >= Duration::from_secs(1), "{error}");
-    for words in ["has closed the connection", "within 1 s", "nbd+unix:///e"] {
+    for words in ["has closed the connection", "within 1 s", "/s)"] {
         assert!(error.contains(words), "{error}");
     }
     let connections = server.connections();
