@@ -533,19 +533,23 @@ impl Store for ExtStore {
 
     fn statfs(&self) -> StatFs {
         let state = &self.state;
-        let (total_blocks, reserved) = {
+        let (total_blocks, for_root, has_extents) = {
             let superblock = state.superblock.lock();
             (
                 superblock.blocks_count(),
                 superblock.reserved_blocks_count(),
+                superblock.incompat().contains(Incompat::EXTENTS),
             )
         };
-        let (free, inodes_free, reserved) = if state.is_read_only {
-            let (free, inodes_free) = state.groups.totals();
-            (free, inodes_free, reserved)
-        } else {
-            let (free, inodes_free) = state.allocator.free_counts();
-            (free, inodes_free, state.allocator.kept_back())
+        let (free, inodes_free) = match state.is_read_only {
+            true => state.groups.totals(),
+            false => state.allocator.free_counts(),
+        };
+        // What the kernel keeps back too (`s_resv_clusters`), but without extents, where finefs
+        // does only while it writes.
+        let reserved = match has_extents || !state.is_read_only {
+            true => for_root + state.allocator.pool_blocks(),
+            false => for_root,
         };
         StatFs {
             block_size_bytes: state.geometry.block_size,

@@ -430,6 +430,12 @@ impl Allocator {
         self.space.backing_target() << self.layout.cluster_bits
     }
 
+    /// Those of them that are not the superuser's either.
+    pub fn pool_blocks(&self) -> u64 {
+        counter::pool_blocks(self.layout.blocks >> self.layout.cluster_bits)
+            << self.layout.cluster_bits
+    }
+
     /// A number that is hard to guess and hardly repeats.
     fn random(&self) -> u64 {
         let (cpu, per_cpu) = self.this_cpu();

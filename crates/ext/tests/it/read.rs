@@ -434,3 +434,32 @@ fn what_is_not_there_is_stale() {
     assert_eq!(statfs.inodes_free, 4096 - 11);
     assert!(statfs.blocks_free < statfs.blocks && statfs.blocks_available < statfs.blocks_free);
 }
+
+/// As the kernel says it of these images (`f_bfree - f_bavail`): the superuser's share, and where
+/// there are extents 2 % of the clusters, which finefs keeps back without them, too, to write.
+#[test]
+fn the_space_for_all_is_that_of_the_kernel() {
+    for (options, kernel, writable) in [
+        (&["-t", "ext2"][..], 2457, 2457 + 983),
+        (&["-t", "ext3"], 2457, 2457 + 983),
+        (&["-t", "ext4"], 2457 + 983, 2457 + 983),
+        (&["-t", "ext4", "-m", "0"], 983, 983),
+        (
+            &["-t", "ext4", "-O", "bigalloc", "-C", "16384"],
+            2457 + 976,
+            2457 + 976,
+        ),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let image = make(
+            directory.path(),
+            "48M",
+            &[options, &["-b", "1024"]].concat(),
+        );
+        for (is_read_only, kept) in [(true, kernel), (false, writable)] {
+            let space = open(&image, is_read_only).unwrap().statfs();
+            let has = space.blocks_free - space.blocks_available;
+            assert_eq!(has, kept, "{options:?}, read-only: {is_read_only}");
+        }
+    }
+}
