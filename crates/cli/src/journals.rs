@@ -18,15 +18,19 @@ pub(crate) struct Journals {
 }
 
 impl Journals {
+    /// The journal of an image; `None` where that has its own, or none was given.
+    pub fn path_for(&self, image: &Path, offset_bytes: u64) -> CliResult<Option<PathBuf>> {
+        finefs::front_end::journal_of(image, offset_bytes, &self.paths).map_err(Failure::new)
+    }
+
     /// Opens the journal of an image to read it; `None` where that has its own, or none was given.
     pub fn open_for(
         &self,
         image: &Path,
         offset_bytes: u64,
     ) -> CliResult<Option<Arc<dyn BlockDevice>>> {
-        let path = finefs::front_end::journal_of(image, offset_bytes, &self.paths);
         let open = |path: PathBuf| finefs::front_end::open_device(&path, Access::Inspect, 0);
-        path.map_err(Failure::new)?
+        self.path_for(image, offset_bytes)?
             .map(open)
             .transpose()
             .map_err(Failure::new)

@@ -248,7 +248,9 @@ fn why_read_only(
             return Err(MountErrorKind::ExternalJournal { needs_recovery });
         }
         return Ok(Some(
-            "the journal lies on another device (external journal)".to_owned(),
+            "the journal lies on another device (external journal); give it (mount -o \
+             journal_path=FILE, other commands --journal FILE)"
+                .to_owned(),
         ));
     }
     if !found.gate.read_only.is_empty() {

@@ -17,6 +17,7 @@ use finefs_ext::{ExtOptions, ExtStore, QuotaEntry, QuotaKind, QuotaReport};
 use serde::Serialize;
 
 use self::names::names;
+use crate::journals::Journals;
 use crate::target::{disk_of, find};
 use crate::{CliResult, Failure, output, say, size, sync};
 
@@ -64,6 +65,8 @@ struct Report {
     /// Where in the image the file system starts: bytes, or with k, m, g
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::bytes)]
     offset: u64,
+    #[command(flatten)]
+    journals: Journals,
 }
 
 /// One kind as scripts read it. Space in bytes, times in seconds.
@@ -143,6 +146,7 @@ impl Report {
             .map_err(Failure::new)?;
         let options = ExtOptions {
             is_read_only: true,
+            journal: self.journals.open_for(&image, offset)?,
             ..ExtOptions::default()
         };
         let store = ExtStore::open(device, &options).map_err(Failure::new)?;

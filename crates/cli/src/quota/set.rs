@@ -1,12 +1,13 @@
 //! `finefs quota set` and `finefs quota grace`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use finefs::ImageOptions;
 use finefs_ext::QuotaKind;
 
 use super::names::names;
+use crate::journals::Journals;
 use crate::quota_order::{Order, Owners, Setting};
 use crate::target::{Target, disk_of};
 use crate::{CliResult, Failure, size};
@@ -67,6 +68,8 @@ struct Place {
     /// Where in the image the file system starts: bytes, or with k, m, g
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::bytes)]
     offset: u64,
+    #[command(flatten)]
+    journals: Journals,
 }
 
 impl Set {
@@ -133,23 +136,27 @@ impl Place {
                 .and_then(|channel| channel.set_quota(&order)),
             // A directory is no image.
             Err(error) if self.target.is_dir() => return Err(error),
-            Err(_) => on_image(&self.target, self.offset, &order)?,
+            Err(_) => self.on_image(&order)?,
         };
         done.map_err(|reason| Failure::new(format!("{place}: {reason}")))
     }
-}
 
-/// For an image that nobody has open.
-fn on_image(image: &Path, offset: u64, order: &Order) -> CliResult<Result<(), String>> {
-    let (image, start) = disk_of(image)?;
-    let options = ImageOptions::new().offset_bytes(start.unwrap_or(offset));
-    let opened = finefs::front_end::open_image(&image, options).map_err(Failure::new)?;
-    let done = match opened.namespace.is_read_only() {
-        false => order.apply(&opened.namespace),
-        true => Err(opened.notes.join("; ")),
-    };
-    let closed = opened.namespace.shut_down();
-    Ok(done.and_then(|()| closed.map_err(|error| error.to_string())))
+    /// For an image that nobody has open.
+    fn on_image(&self, order: &Order) -> CliResult<Result<(), String>> {
+        let (image, start) = disk_of(&self.target)?;
+        let offset = start.unwrap_or(self.offset);
+        let mut options = ImageOptions::new().offset_bytes(offset);
+        if let Some(journal) = self.journals.path_for(&image, offset)? {
+            options = options.journal(journal);
+        }
+        let opened = finefs::front_end::open_image(&image, options).map_err(Failure::new)?;
+        let done = match opened.namespace.is_read_only() {
+            false => order.apply(&opened.namespace),
+            true => Err(opened.notes.join("; ")),
+        };
+        let closed = opened.namespace.shut_down();
+        Ok(done.and_then(|()| closed.map_err(|error| error.to_string())))
+    }
 }
 
 /// Space in units of 1024 bytes, as setquota has it.

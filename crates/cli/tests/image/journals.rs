@@ -112,6 +112,34 @@ fn what_an_external_journal_of_ext_holds_is_seen_and_replayed() {
 }
 
 #[test]
+fn quotas_beside_an_external_journal_are_shown_and_set() {
+    let place = Place::new();
+    place.ok(&["mkfs", "-q", "--size", "8m", "-O", "journal_dev", "journal"]);
+    let make = [
+        "mkfs",
+        "-q",
+        "--size",
+        "16m",
+        "-O",
+        "quota",
+        "-J",
+        "device=journal",
+    ];
+    place.ok(&[&make[..], &["image"]].concat());
+    let said = place.fails(1, &["quota", "set", "image", "7", "0", "50", "0", "0"]);
+    assert!(said.contains("--journal"), "{said}");
+    let journal = ["--journal", "journal"];
+    let with = |words: &[&str]| place.ok(&[words, &journal].concat());
+    with(&["quota", "set", "image", "7", "0", "50", "0", "0"]);
+    with(&["quota", "grace", "-g", "image", "3600", "7days"]);
+    let shown = with(&["quota", "-n", "image"]);
+    let line = shown.lines().find(|line| line.starts_with("#7 "));
+    assert!(line.is_some_and(|line| line.contains(" 50 ")), "{shown}");
+    assert!(shown.contains("01:00"), "{shown}");
+    assert_clean_with(&place.path("image"), &place.path("journal"));
+}
+
+#[test]
 fn an_external_journal_of_reiserfs_is_written() {
     let place = Place::new();
     for (name, mebibytes) in [
