@@ -189,29 +189,58 @@ fn show_inode(fs: &Fs, ino: u32, inode: &Inode<Vec<u8>>) -> String {
     text
 }
 
-/// Writes down what a walk meets.
-struct Lines(String);
+/// Writes down what a walk meets: extents as they are, blocks of a map in runs.
+struct Lines {
+    text: String,
+    is_map: bool,
+    /// The run that may go on.
+    run: Option<(u64, u64, u64)>,
+}
+
+impl Lines {
+    fn end_run(&mut self) {
+        if let Some((logical, physical, length)) = self.run.take() {
+            let (last, end) = (logical + length - 1, physical + length - 1);
+            let _ = writeln!(self.text, "{logical}-{last}: {physical}-{end}");
+        }
+    }
+}
 
 impl Sink for Lines {
     fn data(&mut self, logical: u64, physical: u64, length: u64) {
-        let (last, end) = (logical + length - 1, physical + length - 1);
-        let _ = writeln!(self.0, "{logical}-{last}: {physical}-{end}");
+        match &mut self.run {
+            Some((start, at, before))
+                if self.is_map && *start + *before == logical && *at + *before == physical =>
+            {
+                *before += length;
+            }
+            _ => {
+                self.end_run();
+                self.run = Some((logical, physical, length));
+            }
+        }
     }
     fn node(&mut self, block: u64) -> bool {
-        let _ = writeln!(self.0, "map: {block}");
+        self.end_run();
+        let _ = writeln!(self.text, "map: {block}");
         true
     }
 }
 
 fn extents(fs: &Fs, ino: u32, inode: &Inode<Vec<u8>>, found: &mut Findings) -> String {
-    let mut lines = Lines(String::new());
+    let mut lines = Lines {
+        text: String::new(),
+        is_map: !inode.flags().contains(InodeFlags::EXTENTS),
+        run: None,
+    };
     if inode.flags().contains(InodeFlags::INLINE_DATA) {
         return "in the inode\n".to_owned();
     }
     if has_blocks(fs, inode) {
         walk::walk(fs, ino, inode, &mut lines, found);
     }
-    lines.0
+    lines.end_run();
+    lines.text
 }
 
 fn bytes(fs: &Fs, block: u64) -> Result<String, String> {
@@ -311,5 +340,33 @@ fn list_log(log: &LogListing, text: &mut String) {
     }
     if let Some(damage) = &log.damage {
         let _ = writeln!(text, "damage: {damage}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_a_map_are_told_in_runs_and_extents_as_they_are() {
+        let told = |is_map| {
+            let mut lines = Lines {
+                text: String::new(),
+                is_map,
+                run: None,
+            };
+            for (logical, physical) in [(0, 50), (1, 51), (2, 60), (4, 62)] {
+                lines.data(logical, physical, 1);
+            }
+            lines.node(7);
+            lines.data(5, 63, 1);
+            lines.end_run();
+            lines.text
+        };
+        assert_eq!(
+            told(true),
+            "0-1: 50-51\n2-2: 60-60\n4-4: 62-62\nmap: 7\n5-5: 63-63\n"
+        );
+        assert!(told(false).starts_with("0-0: 50-50\n1-1: 51-51\n"));
     }
 }

@@ -319,6 +319,9 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Errors that are not listed.
     pub unlisted: u64,
+    /// A repair has left it: what it says of that is not true of this image.
+    #[serde(skip)]
+    pub is_left: bool,
 }
 
 impl Report {
@@ -343,6 +346,7 @@ impl Report {
             replayed_transactions: 0,
             findings: findings.list,
             unlisted,
+            is_left: false,
         }
     }
 
@@ -387,6 +391,7 @@ impl fmt::Display for Report {
         let advice = match (self.clean, self.is_repairable()) {
             (true, _) => return writeln!(f, "clean"),
             _ if self.is_unread() => "not all of it can be read, so the rest may be wrong",
+            (false, true) if self.is_left => "only e2fsck can put all of it right: e2fsck -f",
             (false, true) => "finefs repair puts it right",
             (false, false) => "some of it only e2fsck can put right: e2fsck -f",
         };

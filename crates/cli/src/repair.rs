@@ -1,6 +1,6 @@
 //! `finefs repair` and `finefs undo`
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,7 +33,8 @@ pub(crate) struct Repair {
     /// Say what would be done, and do nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// What finefs undo puts back; IMAGE.undo without it
+    /// What finefs undo puts back; without it IMAGE.undo, of a device in the working directory, and
+    /// of an export nbd.undo there
     #[arg(long, value_name = "FILE")]
     undo: Option<PathBuf>,
     /// Decide about data, too, where this is wrong: directory-entry and duplicate-name remove the
@@ -87,8 +88,10 @@ impl Repair {
         };
         let name = self.image.display().to_string();
         let device = open(&self.image, self.offset, access)?;
-        let (path, _) = finefs_image::address::locate(&self.image).map_err(Failure::new)?;
-        let undo = self.undo.unwrap_or_else(|| default_path(&path));
+        let undo = match self.undo {
+            Some(undo) => undo,
+            None => default_undo(&self.image)?,
+        };
         let undo = (!self.dry_run).then_some(undo);
         let mut options = Options {
             also: self.also,
@@ -125,6 +128,19 @@ impl Repair {
     }
 }
 
+/// Where the undo file lies if nobody says: beside a file, in the working directory for what is
+/// none.
+pub(crate) fn default_undo(image: &OsStr) -> CliResult<PathBuf> {
+    let (path, _) = finefs_image::address::locate(image).map_err(Failure::new)?;
+    let is_file = std::fs::metadata(&path).is_ok_and(|found| found.is_file());
+    let place = match (is_file, path.file_name()) {
+        (true, _) => path,
+        (false, Some(name)) if !finefs_disk::is_url(path.as_os_str()) => name.into(),
+        (false, _) => "nbd".into(),
+    };
+    Ok(default_path(&place))
+}
+
 fn tell(
     is_json: bool,
     image: &str,
@@ -135,6 +151,7 @@ fn tell(
     mut report: Report,
 ) -> CliResult<String> {
     report.image = image.to_owned();
+    report.is_left = outcome == "refused";
     if is_json {
         let said = Said {
             outcome,

@@ -1,7 +1,7 @@
 //! `finefs resize`
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use finefs_block::{Access, BlockDevice};
 use finefs_check::Options;
 use finefs_check::resize::{Resized, Slack, Target, UndoFile, minimum, resize};
 
+use crate::repair::default_undo;
 use crate::{CliResult, Failure, output, progress, size};
 
 /// Make a file system larger or smaller, in an image that nobody uses
@@ -24,8 +25,8 @@ pub(crate) struct Resize {
     /// The image, a file, block device or NBD export; IMAGE@p2 is a partition of it
     #[arg(value_name = "IMAGE")]
     image: OsString,
-    /// Bytes, or with k, m, g, t; or minimum, minimum+64m, minimum+10%; that of the file, device or
-    /// partition without it
+    /// Bytes, or with k, m, g, t; or minimum, minimum+64m, minimum+10%, where that is less than it
+    /// has; that of the file, device or partition without it
     #[arg(value_name = "SIZE", value_parser = target)]
     size: Option<Target>,
     /// As small as its contents allow: SIZE minimum
@@ -101,7 +102,7 @@ impl Resize {
         let undo = UndoFile {
             path: match &self.undo {
                 Some(path) => path.clone(),
-                None => self.default_undo()?,
+                None => default_undo(&self.image)?,
             },
             is_kept: self.undo.is_some(),
         };
@@ -125,18 +126,6 @@ impl Resize {
             None => finefs_image::address::open_part(&self.image, access).map_err(Failure::new),
             Some(_) => crate::check::open(&self.image, self.offset, access),
         }
-    }
-
-    /// Beside a file; in the working directory for what is none.
-    fn default_undo(&self) -> CliResult<PathBuf> {
-        let (path, _) = finefs_image::address::locate(&self.image).map_err(Failure::new)?;
-        let is_file = std::fs::metadata(&path).is_ok_and(|found| found.is_file());
-        let place = match (is_file, path.file_name()) {
-            (true, _) => path,
-            (false, Some(name)) if !finefs_disk::is_url(path.as_os_str()) => name.into(),
-            (false, _) => "nbd".into(),
-        };
-        Ok(finefs_check::repair::default_path(Path::new(&place)))
     }
 
     fn print_minimum(

@@ -8,7 +8,7 @@ use finefs_buffers::Overlay;
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::superblock::Superblock;
-use finefs_namespace::Store;
+use finefs_namespace::{Caller, Error, Namespace, Options, Store};
 
 use crate::error::detail;
 use crate::journal::listing;
@@ -112,4 +112,21 @@ pub fn remove_orphans(device: &Arc<dyn BlockDevice>) -> Result<(), String> {
     let store = ExtStore::open(Arc::clone(device), &ExtOptions::default());
     let store = store.map_err(|error| error.to_string())?;
     store.close().map_err(|error| detail(&error))
+}
+
+/// Makes a directory in the root, which has no entry of that name, for the superuser alone. False
+/// where there is no room for it, or the image cannot be written. All that is in use must be marked
+/// so.
+pub fn make_directory(device: &Arc<dyn BlockDevice>, name: &[u8]) -> Result<bool, String> {
+    let store = ExtStore::open(Arc::clone(device), &ExtOptions::default());
+    let store = store.map_err(|error| error.to_string())?;
+    let namespace = Namespace::without_thread(Arc::new(store), Options::default());
+    let namespace = namespace.map_err(|error| detail(&error))?;
+    let made = namespace.make_directory(&Caller::root(), namespace.root(), name, 0o700);
+    namespace.shut_down().map_err(|error| detail(&error))?;
+    match made {
+        Ok(_) => Ok(true),
+        Err(Error::NoSpace | Error::ReadOnly | Error::Exists) => Ok(false),
+        Err(error) => Err(detail(&error)),
+    }
 }

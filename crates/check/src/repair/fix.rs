@@ -68,6 +68,7 @@ pub(crate) fn all(
         groups::rewrite(&fix, group, whole)?;
     }
     groups::totals(&fix)?;
+    is_all &= lost::make(&fix, report)?;
     let mut errors = report.findings.iter().filter(|f| f.is_error()).peekable();
     if errors.peek().is_some() && errors.all(|finding| finding.problem == Problem::QuotaUsage) {
         is_all &= fix.quotas()?;

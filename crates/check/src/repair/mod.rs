@@ -21,6 +21,7 @@ mod lost;
 pub(crate) mod shadow;
 mod undo;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -170,7 +171,13 @@ pub(crate) fn commit(
 ) -> Result<(), String> {
     let path = undo.path.display();
     undo.write(&**device, changes)
-        .map_err(|error| format!("{path}: {error}; nothing was changed"))?;
+        .map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => format!(
+                "{path} is there already: move it away, or name another by --undo; nothing was \
+                 changed"
+            ),
+            _ => format!("{path}: {error}; nothing was changed"),
+        })?;
     let wrong = |error: std::io::Error| {
         format!(
             "{}: {error}; finefs undo {path} puts back what was there",

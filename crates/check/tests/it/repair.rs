@@ -206,6 +206,12 @@ fn damage_is_put_right() {
             "unlink /pipe\nsif /a links_count 7\nsetb 3001 3",
             &["pipe"],
         ),
+        (
+            "no lost+found",
+            "rmdir /lost+found\nunlink /a/b\nunlink /holes",
+            &["b", "holes"],
+        ),
+        ("lost+found itself", "unlink /lost+found", &[]),
     ];
     let dir = tempfile::tempdir().unwrap();
     for kind in KINDS.iter().filter(|kind| kind.0 != "ext4-inline") {
@@ -280,6 +286,19 @@ fn random_damage_is_put_right_or_left_alone() {
         }
     }
     assert!(repaired > rounds / 4, "{repaired} of {rounds}");
+}
+
+/// What keeps lost+found from being made is told, and nothing is changed.
+#[test]
+fn without_a_place_for_what_is_lost_nothing_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    for kind in [&KINDS[0], &KINDS[2]] {
+        let image = make(dir.path(), kind);
+        // The name is that of a file.
+        let script = "rmdir /lost+found\nwrite /dev/null lost+found\nunlink /holes";
+        damage(&image, script);
+        assert!(!prove(&image, kind.0), "{}", kind.0);
+    }
 }
 
 /// debugfs changes inodes, and leaves the quota files as they were.
