@@ -4,8 +4,10 @@
 //! `disk.qcow2`: reads and writes share it; giving back clusters and a new length have it alone: no
 //! data may be under way to a cluster that goes. It is held over I/O. Below it are locks of imago.
 
+mod truncation;
+
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +30,11 @@ pub struct Qcow2Device {
     image: RwLock<FormatAccess<Storage>>,
     /// Keeps the claim.
     file: Arc<FileDevice>,
+    /// The same file, to ask for its length.
+    bytes: File,
     length_bytes: AtomicU64,
+    /// The file's, as it is on the disk for sure.
+    durable_bytes: AtomicU64,
     has_barriers: bool,
 }
 
@@ -59,7 +65,23 @@ pub fn open(file: Arc<FileDevice>, has_barriers: bool) -> io::Result<Qcow2Device
     image
         .open_implicit_dependencies_gated(DenyImplicitOpenGate::default())
         .map_err(plain)?;
-    Ok(Qcow2Device::new(image, file, has_barriers))
+    check_length(&file)?;
+    Qcow2Device::new(image, file, has_barriers)
+}
+
+/// Refuses an image whose file was cut short.
+fn check_length(file: &FileDevice) -> io::Result<()> {
+    let mut bytes = file.file()?;
+    let length = bytes.seek(SeekFrom::End(0))?;
+    let Some(missing) = truncation::missing(&bytes, length)? else {
+        return Ok(());
+    };
+    Err(io::Error::other(format!(
+        "is a truncated qcow2 image: its file has {length} bytes and should have {}; {} of its \
+         clusters are missing, from byte {} of the disk on; get the whole image, or have them read \
+         as zeros: truncate -s {0} FILE",
+        missing.needed_bytes, missing.clusters, missing.first_bytes,
+    )))
 }
 
 /// Makes an empty image of this size in a file that is there, and empty. Nothing is durable before
@@ -76,7 +98,7 @@ pub fn create(file: Arc<FileDevice>, length_bytes: u64) -> io::Result<Qcow2Devic
                 .write(true))
         })
         .map_err(plain)?;
-    Ok(Qcow2Device::new(image, file, true))
+    Qcow2Device::new(image, file, true)
 }
 
 /// An error of the format, not of the system.
@@ -88,13 +110,19 @@ fn plain(error: io::Error) -> io::Error {
 }
 
 impl Qcow2Device {
-    fn new(image: Qcow2<Storage>, file: Arc<FileDevice>, has_barriers: bool) -> Qcow2Device {
-        Qcow2Device {
+    fn new(
+        image: Qcow2<Storage>,
+        file: Arc<FileDevice>,
+        has_barriers: bool,
+    ) -> io::Result<Qcow2Device> {
+        Ok(Qcow2Device {
+            bytes: file.file()?,
             length_bytes: AtomicU64::new(image.size()),
             image: RwLock::new(&QCOW2, FormatAccess::new(image)),
+            durable_bytes: AtomicU64::new(0),
             file,
             has_barriers,
-        }
+        })
     }
 
     fn check_write(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
@@ -154,11 +182,18 @@ impl BlockDevice for Qcow2Device {
             return Ok(());
         }
         let image = self.image.read();
-        image.flush()?;
-        match self.has_barriers {
-            true => image.sync(),
-            false => Ok(()),
+        if !self.has_barriers {
+            return image.flush();
         }
+        // The tables come after the data: else a power loss could leave tables that name clusters
+        // past the end of the file, which is then taken for truncated.
+        let length = self.bytes.metadata()?.len();
+        if length > self.durable_bytes.load(Ordering::Relaxed) {
+            image.sync()?;
+            self.durable_bytes.fetch_max(length, Ordering::Relaxed);
+        }
+        image.flush()?;
+        image.sync()
     }
 
     fn set_len_bytes(&self, length_bytes: u64) -> io::Result<()> {

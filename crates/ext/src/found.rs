@@ -102,6 +102,16 @@ pub fn is_ext(device: &dyn BlockDevice) -> bool {
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_ok() && Superblock::parse(&bytes).is_ok()
 }
 
+/// How long the file system on a device is, where the device is shorter.
+pub fn length_of_truncated(device: &dyn BlockDevice) -> Option<u64> {
+    match read_superblock(device, &Overlay::default()) {
+        Err(MountErrorKind::Truncated {
+            file_system_bytes, ..
+        }) => Some(file_system_bytes),
+        _ => None,
+    }
+}
+
 /// Reads what must be a superblock.
 pub(crate) fn parse_superblock(
     device: &dyn BlockDevice,

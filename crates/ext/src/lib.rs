@@ -70,7 +70,7 @@ mod trim;
 
 pub use crypt::{KEY_BYTES, MasterKey};
 pub use error::{MountError, MountErrorKind};
-pub use found::is_ext;
+pub use found::{is_ext, length_of_truncated};
 pub use info::{ImageInfo, PolicyInfo};
 pub use on_error::OnError;
 pub use quota::{QuotaEntry, QuotaInfo, QuotaKind, QuotaReport, QuotaUsage};

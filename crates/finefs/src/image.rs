@@ -356,6 +356,14 @@ pub fn format_of(device: &dyn BlockDevice) -> Option<Format> {
     }
 }
 
+/// How long the file system on a device is, where the device is shorter.
+pub fn length_of_truncated(device: &dyn BlockDevice) -> Option<u64> {
+    match format_of(device)? {
+        Format::Ext => finefs_ext::length_of_truncated(device),
+        Format::Reiserfs => finefs_reiser::length_of_truncated(device),
+    }
+}
+
 /// The device at `path`, or the part of it from `offset_bytes` on.
 pub fn open_device(path: &Path, access: Access, offset_bytes: u64) -> Result<Arc<dyn BlockDevice>> {
     open_claimed(path, access, offset_bytes).map(|(device, _)| device)

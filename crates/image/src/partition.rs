@@ -52,6 +52,17 @@ pub fn partitions(disk: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
     Ok(found)
 }
 
+/// Where the last partition of a GUID partition table ends.
+pub(crate) fn end_of_table(disk: &dyn BlockDevice) -> Option<u64> {
+    let record = read_record(disk, 0).ok()??;
+    if record.iter().all(|entry| entry.kind != PROTECTIVE) {
+        return None;
+    }
+    let ends = of_gpt(disk).ok()?.into_iter();
+    ends.map(|part| part.start_bytes.saturating_add(part.length_bytes))
+        .max()
+}
+
 /// The label in the superblock that starts 1,024 bytes into a file system.
 fn ext_label(disk: &dyn BlockDevice, start_bytes: u64) -> Option<String> {
     let mut superblock = [0; 136];

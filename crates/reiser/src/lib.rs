@@ -58,7 +58,7 @@ mod tree;
 
 pub use error::{MountError, MountErrorKind};
 pub use info::ImageInfo;
-pub use mount::{has_external_journal, is_journal_of, is_reiserfs};
+pub use mount::{has_external_journal, is_journal_of, is_reiserfs, length_of_truncated};
 pub use store::ReiserStore;
 
 /// The program that checks and repairs such an image.

@@ -49,6 +49,17 @@ pub fn is_reiserfs(device: &dyn BlockDevice) -> bool {
     superblock_offset(device).is_some()
 }
 
+/// How long the file system on a device is, where the device is shorter.
+pub fn length_of_truncated(device: &dyn BlockDevice) -> Option<u64> {
+    let offset = superblock_offset(device)?;
+    match read_superblock(device, &Overlay::default(), offset) {
+        Err(MountErrorKind::Truncated {
+            file_system_bytes, ..
+        }) => Some(file_system_bytes),
+        _ => None,
+    }
+}
+
 /// Whether the file system on `image` says that its journal lies on another device.
 pub fn has_external_journal(image: &dyn BlockDevice) -> bool {
     superblock_of(image).is_some_and(|superblock| superblock.journal().is_external)

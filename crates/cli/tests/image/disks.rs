@@ -165,6 +165,69 @@ fn compressed_images_are_read() {
     }
 }
 
+/// A file that was cut short is told by its format, whatever is asked of it, and nothing is made.
+#[test]
+fn truncated_images_are_refused() {
+    let place = Place::new();
+    place.image("raw", "ext4", 32);
+    edit(&place, "raw");
+    for name in ["whole.qcow2", "whole.simg", "whole.vhd", "whole.vmdk"] {
+        place.ok(&["convert", "-q", "raw", name]);
+    }
+    let cut = |from: &str, to: &str| {
+        let bytes = fs::read(place.path(from)).unwrap();
+        fs::write(place.path(to), &bytes[..bytes.len() / 3 * 2]).unwrap();
+    };
+    for (name, reason) in [
+        ("whole.qcow2", "is a truncated qcow2 image"),
+        ("whole.simg", "is a damaged Android sparse image"),
+        ("whole.vhd", "the image is truncated"),
+        ("raw", "the image is truncated"),
+    ] {
+        let image = format!("cut-{name}");
+        cut(name, &image);
+        let mut refusals = vec![
+            place.fails(1, &["convert", "-q", &image, "made"]),
+            place.fails(2, &["ls", &image]),
+            place.fails(1, &["mkdir", &format!("{image}:/new")]),
+        ];
+        if name.ends_with("qcow2") || name.ends_with("simg") {
+            refusals.push(place.fails(8, &["check", &image]));
+            refusals.push(place.fails(1, &["info", &image]));
+        }
+        for said in refusals {
+            assert!(said.contains(&image), "{name}: {said}");
+            assert!(
+                said.contains(reason) || said.contains("can only be read"),
+                "{name}: {said}"
+            );
+        }
+        assert!(!place.path("made").exists(), "{name}");
+    }
+    cut("whole-flat.vmdk", "cut-flat.vmdk");
+    let descriptor = fs::read_to_string(place.path("whole.vmdk")).unwrap();
+    let descriptor = descriptor.replace("whole-flat", "cut-flat");
+    fs::write(place.path("cut.vmdk"), descriptor).unwrap();
+    let said = place.fails(1, &["convert", "-q", "cut.vmdk", "made"]);
+    assert!(
+        said.contains("cut.vmdk") && said.contains("cut-flat.vmdk"),
+        "{said}"
+    );
+    // As it is, for who says so.
+    place.ok(&["convert", "-q", "-f", "raw", "cut-raw", "made"]);
+    assert!(fs::read(place.path("made")).unwrap() == fs::read(place.path("cut-raw")).unwrap());
+    // What the message of qcow2 says.
+    let said = place.fails(2, &["ls", "cut-whole.qcow2"]);
+    let length = said.rsplit("truncate -s ").next().unwrap();
+    let length: u64 = length.split(' ').next().unwrap().parse().unwrap();
+    let file = fs::File::options()
+        .write(true)
+        .open(place.path("cut-whole.qcow2"))
+        .unwrap();
+    file.set_len(length).unwrap();
+    place.ok(&["ls", "cut-whole.qcow2"]);
+}
+
 #[test]
 fn other_formats_are_refused_by_their_name() {
     let place = Place::new();
@@ -250,6 +313,17 @@ fn a_partition_table_is_put_around() {
     );
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("No errors detected"), "{shown}");
+    fs::write(place.path("empty"), "").unwrap();
+    let said = place.fails(1, &["convert", "--gpt", "empty", "none.img"]);
+    assert!(said.contains("empty"), "{said}");
+    assert!(!place.path("none.img").exists());
+    // A whole disk that was cut short, too.
+    let disk = fs::read(place.path("disk.img")).unwrap();
+    fs::write(place.path("short.img"), &disk[..disk.len() / 2]).unwrap();
+    let said = place.fails(1, &["convert", "short.img", "none.img"]);
+    assert!(said.contains("short.img: the image is truncated"), "{said}");
+    place.fails(2, &["ls", "short.img@p1"]);
+    assert!(!place.path("none.img").exists());
 }
 
 /// What fails leaves neither a half of the output nor of what was there.
@@ -311,6 +385,55 @@ fn exports_are_images() {
         let copied = fs::read(place.path("copy.img")).unwrap();
         let source = fs::read(place.path("source")).unwrap();
         assert!(copied[..source.len()] == source);
+    }
+}
+
+/// A repair of an export has its undo file in the working directory, and an error of the server has
+/// the URL once.
+#[test]
+fn an_export_is_repaired_and_names_itself_once() {
+    let place = Place::new();
+    let image = place.image("image", "ext4", 16);
+    edit(&place, "image");
+    run(
+        "debugfs",
+        &["-w", "-R", "sif /a/b/file links_count 7", text(&image)].map(std::ffi::OsStr::new),
+    );
+    let before = fs::read(&image).unwrap();
+    let server = Server::start(&place, "nbdkit", &["file", text(&image)]);
+    let url = server.url();
+    let repaired = place.finefs(&["repair", &url]).output().unwrap();
+    assert_eq!(repaired.status.code(), Some(1), "{repaired:?}");
+    assert_clean(&image);
+    place.ok(&["undo", "nbd.undo", &url]);
+    let said = place.fails(8, &["repair", &url]);
+    assert!(said.contains("nbd.undo is there already"), "{said}");
+    assert!(fs::read(&image).unwrap() == before);
+    fs::remove_file(place.path("nbd.undo")).unwrap();
+    drop(server);
+
+    let failing = [
+        "--filter=error",
+        "file",
+        text(&image),
+        "error-pread-rate=100%",
+    ];
+    let server = Server::start(&place, "nbdkit", &failing);
+    let url = server.url();
+    for words in [
+        &["convert", "-q", &url, "made"][..],
+        &["ls", &url],
+        &["check", &url],
+        &["cp", &server.at("/a/b/file"), "made"],
+        &["resize", "-M", &url],
+    ] {
+        let output = place.finefs(words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{words:?}");
+        assert!(said.contains("I/O error"), "{words:?}: {said}");
+        for line in said.lines() {
+            assert_eq!(line.matches("nbd+unix:").count(), 1, "{words:?}: {said}");
+        }
     }
 }
 

@@ -93,6 +93,9 @@ impl Seek for Edges {
 impl Frame {
     /// Makes a table with one partition, as large as `inner`.
     pub fn new(inner: Arc<dyn BlockDevice>) -> io::Result<Frame> {
+        if inner.len_bytes() == 0 {
+            return Err(io::Error::other("is empty, and a partition is not"));
+        }
         let partition_bytes = inner.len_bytes().next_multiple_of(START_BYTES);
         let length_bytes = START_BYTES + partition_bytes + END_BYTES;
         let mut edges = Edges {

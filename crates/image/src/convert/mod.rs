@@ -21,8 +21,8 @@ use finefs_block::{Access, BlockDevice, PartitionDevice, Patience};
 pub use finefs_disk::Format;
 use serde::Serialize;
 
-use crate::address;
 use crate::error::{Error, Result};
+use crate::{address, partition};
 use frame::Frame;
 use sink::Sink;
 
@@ -34,7 +34,8 @@ const HOLE_BYTES: usize = 64 << 10;
 /// How to convert.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the input is; by its first bytes without it.
+    /// What the input is; by its first bytes without it, and then one that is shorter than the file
+    /// system or the partitions on it is refused.
     pub from: Option<Format>,
     /// Where in the input to begin.
     pub offset_bytes: u64,
@@ -115,6 +116,9 @@ pub fn convert(
     if options.offset_bytes > 0 {
         disk = Arc::new(PartitionDevice::new(disk, options.offset_bytes, None).map_err(failed)?);
     }
+    if options.from.is_none() {
+        check_length(&shown, &*disk)?;
+    }
     let mut partition_start_bytes = None;
     if options.has_table {
         let frame = Frame::new(disk).map_err(failed)?;
@@ -134,6 +138,23 @@ pub fn convert(
         data_bytes,
         partition_start_bytes,
     })
+}
+
+/// Refuses a disk that is shorter than what is on it.
+fn check_length(name: &str, disk: &dyn BlockDevice) -> Result<()> {
+    let length = disk.len_bytes();
+    let (what, needed) = match finefs::front_end::length_of_truncated(disk) {
+        Some(needed) => ("the file system has", needed),
+        None => match partition::end_of_table(disk) {
+            Some(end) if end > length => ("its partitions reach to", end),
+            _ => return Ok(()),
+        },
+    };
+    let reason = format!(
+        "the image is truncated: {what} {needed} bytes, the image {length}; get the whole image, \
+         or have what is there converted by naming its format: -f raw"
+    );
+    Err(Error::new(name, reason))
 }
 
 /// Gives the bytes that were written as data.
