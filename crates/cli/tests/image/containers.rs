@@ -297,7 +297,24 @@ fn archives_of_containers_bring_in_no_files_of_the_host() {
         assert_eq!(said, wanted);
         fs::remove_file(place.path("saved").join(name)).unwrap();
     }
-    // Messages name the archive, not where it was unpacked.
+    // Messages name the archive, not where it was unpacked: here a file behind a link.
+    let mut builder = tar::Builder::new(fs::File::create(place.path("bad")).unwrap());
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Symlink);
+    header.set_size(0);
+    builder.append_link(&mut header, "way", secret).unwrap();
+    let mut header = tar::Header::new_gnu();
+    header.set_size(0);
+    builder
+        .append_data(&mut header, "way/layer", &b""[..])
+        .unwrap();
+    builder.finish().unwrap();
+    let said = place.fails(1, &["build", "-q", "none", "docker-archive:bad"]);
+    assert!(
+        said.starts_with("finefs: bad: cannot be unpacked: "),
+        "{said}"
+    );
+    assert!(!said.contains(".tmp"), "{said}");
     fs::write(place.path("saved/d/inner"), "no archive at all").unwrap();
     saved(&place, "bad", &serde_json::json!([{"Layers": ["d/inner"]}]));
     let said = place.fails(1, &["build", "-q", "none", "docker-archive:bad"]);

@@ -348,8 +348,10 @@ impl Lister<'_> {
         archive: &Path,
         list: &mut dyn FnMut(&mut Self, &Path) -> Result<()>,
     ) -> Result<()> {
-        let unpacked = tempfile::tempdir_in(self.directory)
-            .map_err(|error| Error::host(self.directory.display().to_string(), error))?;
+        // As libraries name it.
+        let failed = |error| Error::host(self.directory.display().to_string(), error);
+        let directory = self.directory.canonicalize().map_err(failed)?;
+        let unpacked = tempfile::tempdir_in(&directory).map_err(failed)?;
         let (from, to) = (unpacked.path().display().to_string(), archive.display());
         let named = |text: &str| text.replace(&from, &to.to_string());
         let before = self.manifest.left_out.len();
