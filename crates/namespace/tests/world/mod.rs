@@ -65,6 +65,16 @@ impl World {
         World::over(CheckedStore::reloading(1 << 20), locking)
     }
 
+    /// Objects can be loaded again, and of directories not all names are in memory.
+    pub fn of_large_directories() -> World {
+        let store = CheckedStore::reloading(1 << 20);
+        let store = match shuttle::rand::thread_rng().gen_bool(0.5) {
+            true => store,
+            false => store.with_records_of(8),
+        };
+        World::over(store, LockingScheme::Fine)
+    }
+
     pub fn over(store: CheckedStore, locking: LockingScheme) -> World {
         World::open(Arc::new(store), locking)
     }

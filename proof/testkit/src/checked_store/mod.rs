@@ -60,7 +60,8 @@ pub struct CheckedStore {
     takes_batches: bool,
     /// Entries are loaded with the kinds of what they name.
     has_kinds: bool,
-    /// Counted half way through each read and write: under shuttle another thread may run there.
+    /// Counted half way through each read and write, and before and after names are looked for:
+    /// under shuttle another thread may run there.
     transfers: AtomicU64,
     before_loads: OnceLock<BeforeLoads>,
     before_behind: OnceLock<BeforeBehind>,
@@ -201,6 +202,11 @@ impl CheckedStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Under shuttle: another thread may run here. Not while the state is held.
+    fn let_others_run(&self) {
+        self.transfers.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The number of commits so far.
     pub fn commits(&self) -> u64 {
         self.state().commits
@@ -331,10 +337,14 @@ impl Store for CheckedStore {
     }
 
     fn find_name(&self, dir: Ino, name: &[u8]) -> Result<Option<(Ino, Option<FileKind>)>> {
-        let state = self.state();
-        let inode = state.inodes.get(&dir).ok_or(Error::Stale)?;
-        let found = inode.entries.get(name);
-        Ok(found.map(|(ino, kind)| (*ino, self.has_kinds.then_some(*kind))))
+        self.let_others_run();
+        let found = {
+            let state = self.state();
+            let inode = state.inodes.get(&dir).ok_or(Error::Stale)?;
+            inode.entries.get(name).copied()
+        };
+        self.let_others_run();
+        Ok(found.map(|(ino, kind)| (ino, self.has_kinds.then_some(kind))))
     }
 
     /// By length and first letters, a place at a time.
@@ -343,23 +353,28 @@ impl Store for CheckedStore {
             let number = |byte: Option<&u8>| byte.map_or(0, |byte| u64::from(*byte));
             ((name.len() as u64) << 16) | number(name.last()) << 8 | number(name.first())
         };
-        let state = self.state();
-        let inode = state.inodes.get(&dir).ok_or(Error::Stale)?;
-        let places = inode.entries.keys().map(|name| place_of(name));
-        let Some(here) = places.filter(|at| *at >= place).min() else {
-            return Ok(None);
-        };
-        let there = inode.entries.iter();
-        names.extend(there.filter(|(name, _)| place_of(name) == here).map(
-            |(name, (ino, kind))| PlacedName {
-                place: here,
-                entry: EntryImage {
-                    name: name.clone(),
-                    ino: *ino,
-                    kind: self.has_kinds.then_some(*kind),
+        self.let_others_run();
+        let here = {
+            let state = self.state();
+            let inode = state.inodes.get(&dir).ok_or(Error::Stale)?;
+            let places = inode.entries.keys().map(|name| place_of(name));
+            let Some(here) = places.filter(|at| *at >= place).min() else {
+                return Ok(None);
+            };
+            let there = inode.entries.iter();
+            names.extend(there.filter(|(name, _)| place_of(name) == here).map(
+                |(name, (ino, kind))| PlacedName {
+                    place: here,
+                    entry: EntryImage {
+                        name: name.clone(),
+                        ino: *ino,
+                        kind: self.has_kinds.then_some(*kind),
+                    },
                 },
-            },
-        ));
+            ));
+            here
+        };
+        self.let_others_run();
         Ok(Some(here + 1))
     }
 
@@ -394,14 +409,14 @@ impl Store for CheckedStore {
         let half = buffer.len() / 2;
         let (first, second) = buffer.split_at_mut(half);
         self.inner.read(block, offset_bytes, first)?;
-        self.transfers.fetch_add(1, Ordering::Relaxed);
+        self.let_others_run();
         self.inner.read(block, offset_bytes + half as u64, second)
     }
 
     fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
         let (first, second) = data.split_at(data.len() / 2);
         self.inner.write(block, offset_bytes, first)?;
-        self.transfers.fetch_add(1, Ordering::Relaxed);
+        self.let_others_run();
         self.inner
             .write(block, offset_bytes + first.len() as u64, second)
     }
@@ -457,7 +472,7 @@ impl Store for CheckedStore {
 
     fn write_behind(&self, run: BlockRun) {
         // Whose blocks they are by now nobody knows: others may come first here.
-        self.transfers.fetch_add(1, Ordering::Relaxed);
+        self.let_others_run();
         if let Some(call) = self.before_behind.get() {
             call(run);
         }
