@@ -72,8 +72,9 @@ impl ExtStore {
         } = mount::mount(device, options)?;
         let journal_blocks = state.journal.lock().as_ref().map(JournalWriter::capacity);
         let geometry = geometry(&state, journal_blocks);
+        let (has_extents, buffer_bytes) = (geometry.has_unwritten, options.buffer_bytes);
         let cost =
-            journal_blocks.map(|blocks| ImageCost::new(&state, geometry.has_unwritten, blocks));
+            journal_blocks.map(|blocks| ImageCost::new(&state, has_extents, blocks, buffer_bytes));
         Ok(ExtStore {
             state,
             geometry,

@@ -23,6 +23,9 @@ use crate::state::ExtState;
 /// it should not take long, however large the journal is.
 const BATCH_BYTES_MAX: u64 = 48 << 20;
 
+/// The same where there is little memory: they stay there until they are durable.
+const BATCH_BYTES_SMALL: u64 = 8 << 20;
+
 /// New entries fill at least one part in so many of the blocks that a directory gets for them: a
 /// block that is full is split, and by the length of names the halves may be uneven.
 const FILLED_PART: u64 = 4;
@@ -54,13 +57,20 @@ pub(crate) struct ImageCost {
 }
 
 impl ImageCost {
-    /// For a journal that takes so many changed blocks.
-    pub fn new(state: &ExtState, has_extents: bool, journal_blocks: u64) -> ImageCost {
+    /// For a journal that takes so many changed blocks, beside so many bytes of clean ones.
+    pub fn new(
+        state: &ExtState,
+        has_extents: bool,
+        journal_blocks: u64,
+        buffer_bytes: u64,
+    ) -> ImageCost {
         let geometry = &state.geometry;
         let block_bytes = u64::from(geometry.block_size);
         let groups = u64::from(geometry.groups_count);
+        let memory = buffer_bytes.saturating_add(buffer_bytes / 4);
+        let bytes_max = memory.clamp(BATCH_BYTES_SMALL, BATCH_BYTES_MAX);
         ImageCost {
-            blocks_max: (journal_blocks * 3 / 4).min(BATCH_BYTES_MAX / block_bytes),
+            blocks_max: (journal_blocks * 3 / 4).min(bytes_max / block_bytes),
             block_bytes,
             inodes_per_block: (block_bytes / u64::from(geometry.inode_size)).max(1),
             // Two bitmaps for each group, its descriptor, and the superblock.
