@@ -190,6 +190,79 @@ impl DirEntry<'_> {
     }
 }
 
+/// What becomes of an entry: see [`DirBlock::change_each`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryChange {
+    /// It stays.
+    Keep,
+    /// It names another inode.
+    Target(Ino, EntryType),
+    /// It goes, as with [`DirBlock::remove`].
+    Remove,
+}
+
+/// Where a block has room for entries: see [`DirBlock::room`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    gaps: Vec<Gap>,
+    largest: u32,
+}
+
+/// An entry that is longer than it needs to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gap {
+    offset: u32,
+    /// The bytes that it needs; none when it is free.
+    own: u32,
+    rec_len: u32,
+}
+
+impl Gap {
+    fn size(&self) -> u32 {
+        self.rec_len - self.own
+    }
+}
+
+impl Room {
+    /// Counts what an entry leaves; entries come in their order.
+    pub fn add(&mut self, entry: &DirEntry<'_>) {
+        let slack = entry.slack();
+        if slack >= ENTRY_MIN {
+            self.gaps.push(Gap {
+                offset: entry.offset,
+                own: entry.rec_len - slack as u32,
+                rec_len: entry.rec_len,
+            });
+            self.largest = self.largest.max(slack as u32);
+        }
+    }
+
+    /// The largest entry, in bytes, that can be inserted; 0 when none can.
+    pub fn largest(&self) -> usize {
+        self.largest as usize
+    }
+
+    /// Takes the first gap for an entry of `needed` bytes, which has what is left of it.
+    fn take(&mut self, needed: usize) -> Option<Gap> {
+        let at = self
+            .gaps
+            .iter()
+            .position(|gap| gap.size() as usize >= needed)?;
+        let taken = self.gaps[at];
+        let left = Gap {
+            offset: taken.offset + taken.own,
+            own: needed as u32,
+            rec_len: taken.size(),
+        };
+        match left.size() as usize >= ENTRY_MIN {
+            true => self.gaps[at] = left,
+            false => drop(self.gaps.remove(at)),
+        }
+        self.largest = self.gaps.iter().map(Gap::size).max().unwrap_or(0);
+        Some(taken)
+    }
+}
+
 /// A view of one directory block (a leaf; index blocks are in `htree`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirBlock<B> {
@@ -282,10 +355,13 @@ impl<B: AsRef<[u8]>> DirBlock<B> {
         Ok((next(b".")?, next(b"..")?))
     }
 
-    /// The largest entry, in bytes, that can be inserted; 0 when none can.
-    pub fn largest_gap(&self) -> Result<usize> {
-        self.entries()
-            .try_fold(0, |largest, entry| Ok(largest.max(entry?.slack())))
+    /// Where entries can be inserted.
+    pub fn room(&self) -> Result<Room> {
+        let mut room = Room::default();
+        for entry in self.entries() {
+            room.add(&entry?);
+        }
+        Ok(room)
     }
 
     /// All bytes not taken by entries in use.
@@ -388,17 +464,19 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DirBlock<B> {
         }
     }
 
-    /// Inserts an entry where the block has room for it; its offset. That the name is not there
-    /// yet is the caller's care.
+    /// Inserts an entry in the first place that is large enough; its offset. That the name is not
+    /// there yet is the caller's care.
     pub fn insert(&mut self, name: &[u8], ino: Ino, kind: EntryType) -> Result<u32> {
-        self.insert_hashed(name, None, ino, kind)
+        let mut room = self.room()?;
+        self.insert_in(&mut room, (name, None), ino, kind)
     }
 
-    /// The same with the hash that follows the name, which is there where the rules ask for it.
-    pub fn insert_hashed(
+    /// The same for several, where `room` is this block's and follows each. The hash that follows
+    /// a name is given where the rules ask for it.
+    pub fn insert_in(
         &mut self,
-        name: &[u8],
-        hash: Option<DirHash>,
+        room: &mut Room,
+        (name, hash): (&[u8], Option<DirHash>),
         ino: Ino,
         kind: EntryType,
     ) -> Result<u32> {
@@ -410,30 +488,36 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DirBlock<B> {
                 value,
             });
         }
-        let needed = self.rules.entry_size(name.len());
-        for entry in self.entries() {
-            let entry = entry?;
-            if entry.slack() < needed {
-                continue;
-            }
-            let (offset, rec_len) = (entry.offset as usize, entry.rec_len as usize);
-            let own = rec_len - entry.slack();
-            if own > 0 {
-                self.put_rec_len(offset, own);
-            }
-            self.put_entry(offset + own, rec_len - own, ino, (name, hash), kind);
-            return Ok((offset + own) as u32);
+        let gap = room.take(self.rules.entry_size(name.len()));
+        let gap = gap.ok_or(DiskError::NoRoom("directory block"))?;
+        let (offset, own, rec_len) = (gap.offset as usize, gap.own as usize, gap.rec_len as usize);
+        if own > 0 {
+            self.put_rec_len(offset, own);
         }
-        Err(DiskError::NoRoom("directory block"))
+        self.put_entry(offset + own, rec_len - own, ino, (name, hash), kind);
+        Ok((offset + own) as u32)
     }
 
     /// Removes the entry at `offset`: the one before it takes its space, or it becomes free when
     /// it is the first.
     pub fn remove(&mut self, offset: u32) -> Result<()> {
         let (entry, previous) = self.entry_at(offset)?;
-        let (at, rec_len) = (offset as usize, entry.rec_len as usize);
+        let (rec_len, size) = (entry.rec_len as usize, entry.size());
         let previous = previous.map(|p| (p.offset as usize, p.rec_len as usize));
-        let end = at + entry.size();
+        self.cut_out(offset as usize, rec_len, size, previous);
+        Ok(())
+    }
+
+    /// Removes an entry that needs `size` bytes: the one before it, an offset and a length, takes
+    /// its space.
+    fn cut_out(
+        &mut self,
+        at: usize,
+        rec_len: usize,
+        size: usize,
+        previous: Option<(usize, usize)>,
+    ) {
+        let end = at + size;
         // Nobody needs the old contents, and an image shared with others should not show them.
         let b = self.bytes.as_mut();
         zero(b, at..at + 4);
@@ -444,18 +528,50 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DirBlock<B> {
                 self.put_rec_len(before, before_len + rec_len);
             }
         }
+    }
+
+    /// Does with each entry in use what `change` says, in one pass.
+    pub fn change_each(
+        &mut self,
+        mut change: impl FnMut(&DirEntry<'_>) -> EntryChange,
+    ) -> Result<()> {
+        let (mut at, limit) = (0, self.limit());
+        // The entry before that stays, and its length.
+        let mut previous: Option<(usize, usize)> = None;
+        while at < limit {
+            let entry = self.entries().decode(at)?;
+            let (rec_len, size) = (entry.rec_len as usize, entry.size());
+            let wanted = match entry.is_used() {
+                true => change(&entry),
+                false => EntryChange::Keep,
+            };
+            if wanted == EntryChange::Remove {
+                self.cut_out(at, rec_len, size, previous);
+                let (before, before_len) = previous.unwrap_or((at, 0));
+                previous = Some((before, before_len + rec_len));
+            } else {
+                previous = Some((at, rec_len));
+            }
+            if let EntryChange::Target(ino, kind) = wanted {
+                self.put_target(at, ino, kind);
+            }
+            at += rec_len;
+        }
         Ok(())
     }
 
     /// Points the entry at `offset` at another inode.
     pub fn set_target(&mut self, offset: u32, ino: Ino, kind: EntryType) -> Result<()> {
         self.entry_at(offset)?;
-        let at = offset as usize;
+        self.put_target(offset as usize, ino, kind);
+        Ok(())
+    }
+
+    fn put_target(&mut self, at: usize, ino: Ino, kind: EntryType) {
         put_le32(self.bytes.as_mut(), at, ino.0);
         if self.rules.has_filetype {
             put_bytes(self.bytes.as_mut(), at + 7, &[kind.0]);
         }
-        Ok(())
     }
 
     /// Sets the tail's checksum, where there is one. Call it last.
@@ -581,7 +697,10 @@ mod tests {
             assert_eq!((block.is_empty(), block.validate()), (Ok(true), Ok(())));
             assert_eq!(block.has_tail(), rules.has_tail);
             let tail = if rules.has_tail { TAIL_SIZE } else { 0 };
-            assert_eq!(block.largest_gap(), Ok(1024 - 24 - tail));
+            assert_eq!(
+                block.room().map(|room| room.largest()),
+                Ok(1024 - 24 - tail)
+            );
             let kinds = block
                 .entries()
                 .flatten()
@@ -662,6 +781,8 @@ mod tests {
         Insert(Vec<u8>, u32),
         Remove(usize),
         Retarget(usize, u32),
+        /// Of those whose inode's number is a multiple of the first all go; the next name another.
+        Sweep(usize, u32),
     }
 
     fn op() -> impl Strategy<Value = Op> {
@@ -670,6 +791,7 @@ mod tests {
                 .prop_map(|(name, ino)| Op::Insert(name, ino)),
             2 => (0usize..50).prop_map(Op::Remove),
             1 => ((0usize..50), 1u32..1000).prop_map(|(i, ino)| Op::Retarget(i, ino)),
+            1 => ((2usize..6), 1u32..1000).prop_map(|(of, ino)| Op::Sweep(of, ino)),
         ]
     }
 
@@ -688,10 +810,12 @@ mod tests {
                 match op {
                     Op::Insert(name, ino) if !model.contains_key(&name) => {
                         let size = rules.entry_size(name.len());
-                        let fits = block.largest_gap().expect("sound") >= size;
+                        let mut room = block.room().expect("sound");
+                        let fits = room.largest() >= size;
                         let hash = hashes.then(|| DirHash::of_siphash(u64::from(ino) << 33 | 5));
-                        let done = block.insert_hashed(&name, hash, Ino(ino), FILE);
+                        let done = block.insert_in(&mut room, (&name, hash), Ino(ino), FILE);
                         prop_assert_eq!(done.is_ok(), fits);
+                        prop_assert_eq!(Ok(room), block.room());
                         if let Ok(at) = done {
                             let found = block.find(&name).expect("sound").expect("there");
                             prop_assert_eq!(found.offset, at);
@@ -703,12 +827,37 @@ mod tests {
                     Op::Remove(i) | Op::Retarget(i, _) => {
                         let Some(name) = model.keys().nth(i).cloned() else { continue };
                         let at = block.find(&name).expect("sound").expect("there").offset;
+                        // Alone, and in a pass over all.
+                        let mut by_pass = block.clone();
+                        let change = match op {
+                            Op::Retarget(_, ino) => EntryChange::Target(Ino(ino), FILE),
+                            _ => EntryChange::Remove,
+                        };
+                        let changed = by_pass.change_each(|entry| match entry.name == name {
+                            true => change,
+                            false => EntryChange::Keep,
+                        });
+                        prop_assert_eq!(changed, Ok(()));
                         if let Op::Retarget(_, ino) = op {
                             block.set_target(at, Ino(ino), FILE).expect("there");
                             model.insert(name, ino);
                         } else {
                             block.remove(at).expect("there");
                             model.remove(&name);
+                        }
+                        prop_assert_eq!(&by_pass, &block);
+                    }
+                    Op::Sweep(of, ino) => {
+                        let number = |entry: &DirEntry<'_>| entry.ino.0 as usize % of;
+                        let changed = block.change_each(|entry| match number(entry) {
+                            0 => EntryChange::Remove,
+                            1 => EntryChange::Target(Ino(ino), FILE),
+                            _ => EntryChange::Keep,
+                        });
+                        prop_assert_eq!(changed, Ok(()));
+                        model.retain(|_, named| *named as usize % of != 0);
+                        for named in model.values_mut().filter(|named| **named as usize % of == 1) {
+                            *named = ino;
                         }
                     }
                 }

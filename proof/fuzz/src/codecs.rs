@@ -197,7 +197,11 @@ pub fn directory(data: &[u8]) {
         end += entry.rec_len;
         assert!(entry.name.len() < 256 && entry.slack() <= block.as_bytes().len());
     }
-    let _ = (block.dots(), block.is_empty(), block.largest_gap());
+    let _ = (
+        block.dots(),
+        block.is_empty(),
+        block.room().map(|room| room.largest()),
+    );
     let is_valid = block.validate().is_ok();
     let name = vec![b'a' + name % 26; 1 + usize::from(name)];
     let count = block.entries().count();

@@ -8,6 +8,20 @@ pub struct Bits {
     words: Box<[u64]>,
     length: u32,
     free: u32,
+    /// No word before this one has a free bit: where a search begins that takes the first.
+    first_open: u32,
+}
+
+/// The words of a range of bits, each with those of its bits that are in the range.
+fn masks(start: u32, end: u32) -> impl Iterator<Item = (usize, u64)> {
+    let mut at = start;
+    std::iter::from_fn(move || {
+        let shift = at % 64;
+        let take = (64 - shift).min(end.saturating_sub(at));
+        let index = (at / 64) as usize;
+        at += take;
+        (take > 0).then(|| (index, (!0u64 >> (64 - take)) << shift))
+    })
 }
 
 impl Bits {
@@ -26,11 +40,14 @@ impl Bits {
             *last |= !0 << (length % 64);
         }
         let free = words.iter().map(|word| word.count_zeros()).sum();
-        Bits {
+        let mut bits = Bits {
             words,
             length,
             free,
-        }
+            first_open: 0,
+        };
+        bits.pass_full_words();
+        bits
     }
 
     /// A bitmap of `length` free bits.
@@ -46,10 +63,20 @@ impl Bits {
         }
     }
 
+    fn pass_full_words(&mut self) {
+        while self.words.get(self.first_open as usize) == Some(&!0) {
+            self.first_open += 1;
+        }
+    }
+
+    /// Where a range ends that may reach past the length.
+    fn end_of(&self, start: u32, count: u32) -> u32 {
+        start.saturating_add(count).min(self.length)
+    }
+
     /// True when no bit of the range is free.
     pub fn all_used(&self, start: u32, count: u32) -> bool {
-        self.next_free(start)
-            .is_none_or(|free| free >= start.saturating_add(count))
+        masks(start, self.end_of(start, count)).all(|(index, mask)| !self.words[index] & mask == 0)
     }
 
     /// True when no bit at or after `start` is in use.
@@ -66,39 +93,32 @@ impl Bits {
     /// Marks a range used; tells how many of its bits were free before.
     pub fn set_range(&mut self, start: u32, count: u32) -> u32 {
         let mut changed = 0;
-        self.for_each_mask(start, count, |word, mask| {
+        for (index, mask) in masks(start, self.end_of(start, count)) {
+            let word = &mut self.words[index];
             changed += (!*word & mask).count_ones();
             *word |= mask;
-        });
+        }
         self.free -= changed;
+        self.pass_full_words();
         changed
     }
 
     /// Marks a range free; tells how many of its bits were in use before.
     pub fn clear_range(&mut self, start: u32, count: u32) -> u32 {
         let mut changed = 0;
-        self.for_each_mask(start, count, |word, mask| {
+        for (index, mask) in masks(start, self.end_of(start, count)) {
+            let word = &mut self.words[index];
             changed += (*word & mask).count_ones();
             *word &= !mask;
-        });
-        self.free += changed;
-        changed
-    }
-
-    fn for_each_mask(&mut self, start: u32, count: u32, mut each: impl FnMut(&mut u64, u64)) {
-        let end = start.saturating_add(count).min(self.length);
-        let mut at = start;
-        while at < end {
-            let shift = at % 64;
-            let take = (64 - shift).min(end - at);
-            let mask = (!0u64 >> (64 - take)) << shift;
-            each(&mut self.words[(at / 64) as usize], mask);
-            at += take;
         }
+        self.free += changed;
+        self.first_open = self.first_open.min(start / 64);
+        changed
     }
 
     /// The first free bit at or after `from`.
     pub fn next_free(&self, from: u32) -> Option<u32> {
+        let from = from.max(self.first_open.saturating_mul(64));
         let mut index = (from / 64) as usize;
         let mut word = !*self.words.get(index)? & (!0 << (from % 64));
         while word == 0 {
@@ -193,6 +213,25 @@ mod tests {
         assert_eq!(bits.free(), 192);
         assert_eq!(bits.run_at(64, 1000), 192);
         assert_eq!(bits.set_range(250, 100), 6);
+    }
+
+    /// Words that are full are passed over, and looked at again when a bit of theirs comes free.
+    #[test]
+    fn the_first_free_bit_follows_what_is_taken_and_given_back() {
+        let mut bits = bits(300, &[]);
+        for at in 0..300 {
+            assert_eq!(bits.next_free(0), Some(at));
+            assert!(!bits.all_used(at, 1) && bits.all_used(0, at));
+            bits.set_range(at, 1);
+        }
+        assert_eq!((bits.next_free(0), bits.all_used(0, 1000)), (None, true));
+        for (given_back, first) in [(299, 299), (64, 64), (130, 64), (63, 63), (0, 0)] {
+            bits.clear_range(given_back, 1);
+            assert_eq!(bits.next_free(0), Some(first));
+        }
+        assert_eq!(bits.next_free(1), Some(63));
+        bits.set_range(0, 64);
+        assert_eq!(bits.next_free(0), Some(64));
     }
 
     #[test]

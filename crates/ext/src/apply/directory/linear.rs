@@ -2,98 +2,94 @@
 
 use std::collections::HashMap;
 
-use finefs_ext_disk::dirent::DirBlock;
+use finefs_ext_disk::dirent::{DirBlock, EntryChange, Room};
 use finefs_namespace::Result;
 
 use super::{Directory, NameChange, Target};
-
-/// What one block has to do with the changes.
-struct Scan {
-    /// Offsets of entries that change, with their place among the changes.
-    found: Vec<(u32, usize)>,
-    /// The longest entry that could be inserted.
-    largest_gap: usize,
-}
 
 impl Directory<'_, '_> {
     /// Applies changes in one pass over all blocks; then inserts the names that had no entry. Gives
     /// those back that had no room, once the directory has become an indexed one.
     pub(super) fn apply_linear(&mut self, changes: Vec<NameChange>) -> Result<Vec<NameChange>> {
+        let targets = changes.iter().map(|(_, value)| {
+            let target = value.map(|(ino, kind)| Target::of(ino, kind));
+            target.transpose()
+        });
+        let targets: Vec<Option<Target>> = targets.collect::<Result<_>>()?;
         let mut pending: HashMap<&[u8], usize> = changes
             .iter()
             .enumerate()
             .map(|(i, (name, _))| (&name[..], i))
             .collect();
-        let mut is_done = vec![false; changes.len()];
-        let mut gaps = Vec::with_capacity(self.blocks as usize);
+        let mut rooms = Vec::with_capacity(self.blocks as usize);
         for logical in 0..self.blocks {
             if self.physical(logical).is_none() {
                 // A hole: the kernel passes over it too.
-                gaps.push(0);
+                rooms.push(Room::default());
                 continue;
             }
-            let scan = self.scan(logical, &pending)?;
-            let mut gap = scan.largest_gap;
-            for (offset, at) in scan.found {
-                let (name, value) = &changes[at];
-                pending.remove(&name[..]);
-                is_done[at] = true;
-                let target = value.map(|(ino, kind)| Target::of(ino, kind)).transpose()?;
-                let mut block = self.open(logical)?;
-                let outcome = match target {
-                    Some(target) => block.set_target(offset, target.ino, target.entry_type),
-                    None => block.remove(offset),
-                };
-                outcome.map_err(|error| self.inode.damaged(error))?;
-                gap = usize::MAX;
-            }
-            if gap == usize::MAX {
-                gap = self
-                    .opened()?
-                    .largest_gap()
-                    .map_err(|error| self.inode.damaged(error))?;
-            }
-            gaps.push(gap);
+            let (room, has_some) = self.scan(logical, &pending)?;
+            rooms.push(match has_some {
+                true => self.change_entries(logical, &mut pending, &targets)?,
+                false => room,
+            });
         }
-        drop(pending);
+        let mut is_pending = vec![false; changes.len()];
+        pending.into_values().for_each(|at| is_pending[at] = true);
         let mut rest = Vec::new();
-        for (change, is_done) in changes.into_iter().zip(is_done) {
-            match change.1 {
-                Some((ino, kind)) if !is_done => {
-                    let is_in = rest.is_empty()
-                        && self.insert_linear(&change.0, Target::of(ino, kind)?, &mut gaps)?;
-                    if !is_in {
-                        rest.push(change);
-                    }
-                }
-                _ => {}
+        for (at, change) in changes.into_iter().enumerate() {
+            let Some(target) = targets[at].filter(|_| is_pending[at]) else {
+                continue;
+            };
+            if !rest.is_empty() || !self.insert_linear(&change.0, target, &mut rooms)? {
+                rest.push(change);
             }
         }
         self.close();
         Ok(rest)
     }
 
-    fn scan(&self, logical: u32, pending: &HashMap<&[u8], usize>) -> Result<Scan> {
+    /// The room in a block, and whether it has an entry that changes.
+    fn scan(&self, logical: u32, pending: &HashMap<&[u8], usize>) -> Result<(Room, bool)> {
         let bytes = self.read_leaf(logical)?;
         let damaged = |error| {
             self.inode
                 .damaged(format_args!("directory block {logical}: {error}"))
         };
         let block = DirBlock::new(&bytes[..], self.format.rules).map_err(damaged)?;
-        let mut scan = Scan {
-            found: Vec::new(),
-            largest_gap: 0,
-        };
+        let (mut room, mut has_some) = (Room::default(), false);
         for entry in block.entries() {
             let entry = entry.map_err(damaged)?;
-            scan.largest_gap = scan.largest_gap.max(entry.slack());
-            if entry.is_used()
-                && let Some(at) = pending.get(entry.name)
-            {
-                scan.found.push((entry.offset, *at));
-            }
+            room.add(&entry);
+            has_some |= entry.is_used() && pending.contains_key(entry.name);
         }
-        Ok(scan)
+        Ok((room, has_some))
+    }
+
+    /// Changes the entries of a block that change, which are no longer pending; the room in it.
+    fn change_entries(
+        &mut self,
+        logical: u32,
+        pending: &mut HashMap<&[u8], usize>,
+        targets: &[Option<Target>],
+    ) -> Result<Room> {
+        let mut found = Vec::new();
+        let mut block = self.open(logical)?;
+        let outcome = block.change_each(|entry| {
+            let Some((name, at)) = pending.get_key_value(entry.name) else {
+                return EntryChange::Keep;
+            };
+            found.push(*name);
+            match targets[*at] {
+                Some(target) => EntryChange::Target(target.ino, target.entry_type),
+                None => EntryChange::Remove,
+            }
+        });
+        let room = outcome.and_then(|()| block.room());
+        for name in found {
+            pending.remove(name);
+        }
+        room.map_err(|error| self.inode.damaged(error))
     }
 
     /// Inserts a name that is not there; false when the directory has become an indexed one
@@ -102,10 +98,10 @@ impl Directory<'_, '_> {
         &mut self,
         name: &[u8],
         target: Target,
-        gaps: &mut Vec<usize>,
+        rooms: &mut Vec<Room>,
     ) -> Result<bool> {
         let needed = self.format.rules.entry_size(name.len());
-        let found = gaps.iter().position(|gap| *gap >= needed);
+        let found = rooms.iter().position(|room| room.largest() >= needed);
         let logical = match found {
             Some(at) => at as u32,
             None if self.blocks == 1 && self.format.new_index.is_some() => {
@@ -114,8 +110,8 @@ impl Directory<'_, '_> {
             }
             None => {
                 let (logical, _) = self.append()?;
-                self.open_new(logical)?;
-                gaps.push(0);
+                let room = self.open_new(logical)?.room();
+                rooms.push(room.map_err(|error| self.inode.damaged(error))?);
                 logical
             }
         };
@@ -123,11 +119,11 @@ impl Directory<'_, '_> {
             Some(hasher) => Some(self.hash(&hasher, name)?),
             None => None,
         };
-        let mut block = self.open(logical)?;
-        let outcome = block
-            .insert_hashed(name, hash, target.ino, target.entry_type)
-            .and_then(|_| block.largest_gap());
-        gaps[logical as usize] = outcome.map_err(|error| self.inode.damaged(error))?;
+        let room = &mut rooms[logical as usize];
+        let inserted =
+            self.open(logical)?
+                .insert_in(room, (name, hash), target.ino, target.entry_type);
+        inserted.map_err(|error| self.inode.damaged(error))?;
         Ok(true)
     }
 }

@@ -242,9 +242,10 @@ impl<'s, 'a> Directory<'s, 'a> {
         let mut buffer = self.state().buffers.zeroed(physical);
         let block = DirBlock::init_dots(&mut buffer[..], format.rules, own, parent);
         let mut block = block.map_err(|error| self.inode.damaged(error))?;
-        for entry in entries {
-            let (name, target) = (entry.name, entry.target);
-            let put = block.insert(name, target.ino, target.entry_type);
+        let room = block.room();
+        let mut room = room.map_err(|error| self.inode.damaged(error))?;
+        for NewEntry { name, target, .. } in entries {
+            let put = block.insert_in(&mut room, (name, None), target.ino, target.entry_type);
             put.map_err(|error| self.inode.damaged(error))?;
         }
         if let Some(seed) = self.inode.seed {
