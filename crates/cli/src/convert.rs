@@ -91,6 +91,12 @@ fn written(name: &str) -> Result<Output, String> {
 
 impl Convert {
     pub(crate) fn run(self) -> CliResult<ExitCode> {
+        if self.output.as_os_str() == "-" {
+            return Err(Failure::new(
+                "standard output: what is made is not written in its order; give a file (./- for \
+                 one of that name)",
+            ));
+        }
         let output = self.output_format.unwrap_or_else(|| self.guessed());
         match output {
             Output::Disk(format) => self.disk(format),

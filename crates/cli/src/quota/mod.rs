@@ -132,7 +132,8 @@ impl Report {
         let mut image = target.to_owned();
         if image.is_dir() {
             let mount = find(&image)?;
-            if !Path::new(&mount.source).is_absolute() {
+            let source = Path::new(&mount.source);
+            if !source.is_absolute() && !finefs_disk::is_url(source.as_os_str()) {
                 return Err(Failure::new(format!(
                     "{place}: a file system in memory keeps no quotas"
                 )));

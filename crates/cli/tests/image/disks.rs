@@ -337,6 +337,8 @@ fn a_conversion_that_fails_leaves_nothing() {
     place.fails(1, &["convert", "none", "out.qcow2"]);
     place.fails(1, &["convert", "-f", "qcow2", "raw", "out.qcow2"]);
     place.fails(2, &["convert", "-O", "gzip", "raw", "out"]);
+    let said = place.fails(1, &["convert", "raw", "-"]);
+    assert!(said.contains("standard output"), "{said}");
     assert_eq!(fs::read(place.path("there.qcow2")).unwrap(), b"kept");
     let left: Vec<_> = fs::read_dir(place.path("."))
         .unwrap()

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::reconnect::{forgetful_server, has};
 use crate::support::*;
 
 const USER: u32 = 4711;
@@ -318,6 +319,27 @@ fn limits_that_cannot_be_set_are_refused() {
     assert!(line.contains("give the number"), "{line}");
     let output = run(&mut set("1", "much"));
     assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
+fn those_of_a_mounted_export_are_reported() {
+    if !can_mount() || !has("nbdkit") {
+        return;
+    }
+    let place = Place::new();
+    let image = image_with_owners(&place);
+    let (storage, url) = forgetful_server(&place, &image, "");
+    let top = place.mount_point();
+    mount(Path::new(&url), &top, &["-o", "allow_other"]);
+    assert!(write(&top.join("home"), 100, "one").0);
+    let report = text(finefs().args(["quota", "-n"]).arg(&top));
+    unmount(&place);
+    drop(storage);
+    assert_eq!(
+        reported(&report, "user"),
+        listed(&image, "user"),
+        "{report}"
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::*;
 
 /// A server that can be started again.
-struct Storage {
+pub(crate) struct Storage {
     program: &'static str,
     arguments: Vec<String>,
     /// Where it listens, if that is a file.
@@ -83,7 +83,7 @@ fn forgetful(image: &Path, place: &[&str]) -> Vec<String> {
 }
 
 /// One at a socket in `place`, and what a client calls it, with these options.
-fn forgetful_server(place: &Place, image: &Path, options: &str) -> (Storage, String) {
+pub(crate) fn forgetful_server(place: &Place, image: &Path, options: &str) -> (Storage, String) {
     let socket = place.path().join("socket");
     let at = socket.display().to_string();
     let arguments = forgetful(image, &["-U", &at]);
@@ -172,7 +172,7 @@ fn kill_under_load(place: &Place, url: &str, storage: &mut Storage, options: &st
     storage.kill();
 }
 
-fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
         eprintln!("skipped: no {program}");
