@@ -26,8 +26,8 @@ use crate::{CliResult, Failure, keys, output, size};
 /// same files: UUID and time follow from them, and times of access are those of the last change.
 #[derive(Args)]
 pub(crate) struct Build {
-    /// The image to make, or a block device or partition (IMAGE@p2, with --force), or - for standard
-    /// output; with --onto also IMAGE:/PATH
+    /// The image to make, or a block device or partition (IMAGE@p2, with --force), or - for
+    /// standard output; with --onto also IMAGE:/PATH
     image: PathBuf,
     /// Directories, tar archives (plain or compressed by gzip, zstd or xz), - for standard input,
     /// container images (oci:DIR, oci-archive:FILE, docker-archive:FILE, docker://REFERENCE),

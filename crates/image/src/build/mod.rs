@@ -22,8 +22,8 @@
 //!    archive is unpacked once, into a file without a name beside the image.
 //! 2. From the list follow size, UUID and time of the image.
 //! 3. The image is made beside its place ([`crate::mkfs`]), filled by one thread (while others read
-//!    ahead and look for zeros, and write data out), closed, and renamed. A block device or partition is filled in
-//!    place.
+//!    ahead and look for zeros, and write data out), closed, and renamed. A block device or
+//!    partition is filled in place.
 //!
 //! # Invariants
 //! 1. Nothing is seen at the image's place before it is whole. A device that was filled in part has
@@ -263,14 +263,8 @@ pub fn build(
         Target::Device(place) if !place.path.is_file() => std::env::temp_dir(),
         Target::Beside(_) | Target::Device(_) => directory_of(image).to_owned(),
     };
-    let rules = &options.rules;
-    let mut manifest = list(
-        sources,
-        (&directory, Path::new("/")),
-        rules,
-        options.jobs,
-        progress,
-    )?;
+    let (within, jobs) = ((&*directory, Path::new("/")), options.jobs);
+    let mut manifest = list(sources, within, &options.rules, jobs, progress)?;
     progress.note_all(manifest.totals());
     let mut file_system = options.file_system.clone();
     if options.is_repeatable {
@@ -298,7 +292,7 @@ pub fn build(
         let place = target.place(size_bytes);
         let built = target
             .clear()
-            .and_then(|()| one(&manifest, &file_system, &place, options.jobs, progress));
+            .and_then(|()| one(&manifest, &file_system, &place, jobs, progress));
         match built {
             // An estimate that was too low, by what only the file system itself knows.
             Err(error) if error.is(Errno::NOSPC) && given.is_none() && spare_bytes < spare_max => {
