@@ -161,6 +161,12 @@ impl Mount {
 
     fn plan(self, mut options: MountOptions) -> CliResult<Plan> {
         options.check_for(self.memory)?;
+        if options.kernel.makes_root && (options.kernel.allow_other || options.kernel.checks_root) {
+            return Err(Failure::new(
+                "option fakeroot: not with allow_other, which would make everybody root there, nor \
+                 with default_permissions, which checks what fakeroot does not",
+            ));
+        }
         let is_root = rustix::process::geteuid().is_root();
         if (options.kernel.allows_suid || options.kernel.allows_devices) && !is_root {
             return Err(Failure::new(

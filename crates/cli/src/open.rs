@@ -31,6 +31,8 @@ pub(crate) fn open(
     };
     let mut image_options = ImageOptions::new()
         .offset_bytes(options.offset_bytes)
+        .size_limit_bytes(options.size_limit_bytes)
+        .recovery(!options.skips_recovery)
         .read_only(options.kernel.is_read_only)
         .barriers(!options.lacks_barriers)
         .discard(options.discards)

@@ -90,6 +90,9 @@ pub struct ExtOptions {
     /// Nothing is written. (An image that cannot be written is mounted like this in any case, with
     /// a note.)
     pub is_read_only: bool,
+    /// The journal is left alone: the image is shown as its blocks lie, without what the journal
+    /// alone holds, and is not written.
+    pub skips_recovery: bool,
     /// Where it will be mounted, for the superblock; cut to 64 bytes.
     pub mount_point: Option<Vec<u8>>,
     /// What to do about damage; what the superblock says where this is `None`.
@@ -115,6 +118,7 @@ impl Default for ExtOptions {
     fn default() -> ExtOptions {
         ExtOptions {
             is_read_only: false,
+            skips_recovery: false,
             mount_point: None,
             on_error: None,
             data_cache_bytes: 64 << 20,

@@ -60,14 +60,14 @@ fn open(
     options: &ExtOptions,
 ) -> std::result::Result<Mounted, MountErrorKind> {
     let mut notes = Vec::new();
-    let mut is_read_only = options.is_read_only;
+    let mut is_read_only = options.is_read_only || options.skips_recovery;
     let mut found = read_superblock(&*device, &Overlay::default())?;
     if let Some(journal) = &options.journal
         && !external::is_journal_of(&**journal, &*device)
     {
         return Err(MountErrorKind::ForeignJournal(journal.describe()));
     }
-    if let Some(reason) = why_read_only(&*device, &found, options.journal.as_ref())? {
+    if let Some(reason) = why_read_only(&*device, &found, options)? {
         if !is_read_only {
             notes.push(format!("mounted read-only: {reason}"));
         }
@@ -86,7 +86,10 @@ fn open(
     if mmp.is_some() {
         found = read_superblock(&*device, &Overlay::default())?;
     }
-    let (overlay, reason) = settle_journal(&device, &found, is_read_only, options, &mut notes)?;
+    let (overlay, reason) = match options.skips_recovery {
+        true => (Overlay::default(), unrecovered(&found)),
+        false => settle_journal(&device, &found, is_read_only, options, &mut notes)?,
+    };
     if let Some(reason) = reason {
         notes.push(match is_read_only {
             true => reason,
@@ -236,15 +239,15 @@ pub(crate) fn unwritable(found: &Found) -> Option<&'static str> {
 fn why_read_only(
     device: &dyn BlockDevice,
     found: &Found,
-    journal: Option<&Arc<dyn BlockDevice>>,
+    options: &ExtOptions,
 ) -> std::result::Result<Option<String>, MountErrorKind> {
-    let superblock = &found.superblock;
+    let (superblock, journal) = (&found.superblock, options.journal.as_ref());
     let is_external = superblock.compat().contains(Compat::HAS_JOURNAL)
         && superblock.journal_inum() == 0
         && journal.is_none();
     if is_external {
         let needs_recovery = superblock.incompat().contains(Incompat::NEEDS_RECOVERY);
-        if needs_recovery {
+        if needs_recovery && !options.skips_recovery {
             return Err(MountErrorKind::ExternalJournal { needs_recovery });
         }
         return Ok(Some(
@@ -271,6 +274,12 @@ fn why_read_only(
     Ok(device
         .is_read_only()
         .then(|| "the device is read-only".to_owned()))
+}
+
+/// What is to be known of an image whose journal is left alone.
+fn unrecovered(found: &Found) -> Option<String> {
+    let needs_recovery = (found.superblock.incompat()).contains(Incompat::NEEDS_RECOVERY);
+    needs_recovery.then(|| "the journal is not replayed: what it alone holds is missing".to_owned())
 }
 
 /// Replays the journal or shows it as replayed. Gives a reason when nothing may be written.

@@ -28,7 +28,9 @@ use crate::image_error::ImageError;
 #[derive(Clone, Debug, Default)]
 pub struct ImageOptions {
     offset_bytes: u64,
+    size_limit_bytes: Option<u64>,
     is_read_only: bool,
+    skips_recovery: bool,
     lacks_barriers: bool,
     discards: bool,
     mount_point: Option<PathBuf>,
@@ -64,9 +66,22 @@ impl ImageOptions {
         self
     }
 
+    /// Without recovery the journal is left alone: the image is shown as its blocks lie, without
+    /// what its journal alone holds, and nothing is written.
+    pub fn recovery(mut self, recovers: bool) -> ImageOptions {
+        self.skips_recovery = !recovers;
+        self
+    }
+
     /// Where in the image the file system starts.
     pub fn offset_bytes(mut self, offset_bytes: u64) -> ImageOptions {
         self.offset_bytes = offset_bytes;
+        self
+    }
+
+    /// At most so many bytes of the image, from there on, are looked at.
+    pub fn size_limit_bytes(mut self, limit_bytes: Option<u64>) -> ImageOptions {
+        self.size_limit_bytes = limit_bytes;
         self
     }
 
@@ -237,7 +252,7 @@ pub struct Image {
 /// end that works with inode numbers; else see
 /// [`ImageOptions::open`].
 pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
-    let access = if options.is_read_only {
+    let access = if options.is_read_only || options.skips_recovery {
         Access::ReadOnly
     } else {
         Access::ReadWrite
@@ -253,14 +268,15 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
     );
     let opened = opened.map_err(ImageError::Device)?;
     let claim = opened.claim;
-    let device = part_of(opened.device, options.offset_bytes)?;
+    let limit_bytes = options.size_limit_bytes;
+    let device = part_of(opened.device, options.offset_bytes, limit_bytes)?;
     let (journal, journal_claim) = match &options.journal {
         Some(path) => open_claimed(path, access, 0).map(|(device, claim)| (Some(device), claim))?,
         None => (None, None),
     };
     let image = device.describe();
     let mut namespace_options = options.namespace.clone();
-    namespace_options.is_read_only |= options.is_read_only;
+    namespace_options.is_read_only |= access == Access::ReadOnly;
     let shares = Shares::new(options.cache_bytes, options.data_cache_bytes);
     namespace_options.cache_bytes = shares.inodes;
     let Opened {
@@ -298,6 +314,7 @@ fn open_store(
             device,
             &ReiserOptions {
                 is_read_only: options.is_read_only,
+                skips_recovery: options.skips_recovery,
                 data_cache_bytes: Some(shares.data),
                 journal,
             },
@@ -313,6 +330,7 @@ fn open_store(
         device,
         &ExtOptions {
             is_read_only: options.is_read_only,
+            skips_recovery: options.skips_recovery,
             mount_point: options
                 .mount_point
                 .map(|path| path.into_os_string().into_vec()),
@@ -388,22 +406,25 @@ fn open_claimed(
         },
     );
     let opened = opened.map_err(ImageError::Device)?;
-    Ok((part_of(opened.device, offset_bytes)?, opened.claim))
+    Ok((part_of(opened.device, offset_bytes, None)?, opened.claim))
 }
 
 fn part_of(
     device: Arc<dyn BlockDevice>,
     offset_bytes: u64,
+    limit_bytes: Option<u64>,
 ) -> std::result::Result<Arc<dyn BlockDevice>, ImageError> {
-    if offset_bytes == 0 {
+    if offset_bytes == 0 && limit_bytes.is_none() {
         return Ok(device);
     }
+    let there = device.len_bytes().saturating_sub(offset_bytes);
+    let length = limit_bytes.map(|limit| limit.min(there));
     let outside = ImageError::Offset {
         image: device.describe(),
         offset_bytes,
         length_bytes: device.len_bytes(),
     };
-    match PartitionDevice::new(device, offset_bytes, None) {
+    match PartitionDevice::new(device, offset_bytes, length) {
         Ok(part) => Ok(Arc::new(part)),
         Err(_) => Err(outside),
     }

@@ -77,6 +77,8 @@ pub(crate) struct Adapter {
     cpu_latency: Option<CpuLatency>,
     /// Who is told of what the kernel would not look for.
     kernel: Option<Arc<dyn Notified>>,
+    /// Every caller is root.
+    makes_root: bool,
     /// Keeps a bad device from filling the log.
     log_limit: LogLimit,
     /// When a name was last removed or replaced, by [`coarse_ms`].
@@ -101,6 +103,7 @@ impl Adapter {
             negotiated,
             cpu_latency,
             kernel: None,
+            makes_root: false,
             log_limit: LogLimit::default(),
             // Long ago.
             removed_ms: AtomicU64::new(coarse_ms().wrapping_sub(1 << 32)),
@@ -113,6 +116,11 @@ impl Adapter {
             kernel: Some(kernel),
             ..self
         }
+    }
+
+    /// The same, with every caller as root.
+    pub(crate) fn making_root(self, makes_root: bool) -> Adapter {
+        Adapter { makes_root, ..self }
     }
 
     /// Takes references back.
@@ -421,9 +429,13 @@ impl Adapter {
     }
 
     fn caller(&self, header: &InHeader, umask: u32) -> Caller {
+        let (uid, gid) = match self.makes_root {
+            true => (0, 0),
+            false => (header.uid, header.gid),
+        };
         Caller {
-            uid: header.uid,
-            gid: header.gid,
+            uid,
+            gid,
             groups: Vec::new(),
             umask: if self.negotiated.applies_umask {
                 umask

@@ -58,6 +58,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// The kernel checks access also where only root can use the mount.
     pub checks_root: bool,
+    /// Whoever can use the mount is its superuser: nothing is checked, and what is made is root's.
+    pub makes_root: bool,
     /// How soon an idle CPU must be awake while requests come.
     pub wakeup_latency: WakeupLatency,
     /// Requests may come through io_uring, where the kernel offers it.
@@ -82,6 +84,7 @@ impl Default for Options {
             has_writeback_cache: false,
             threads: None,
             checks_root: false,
+            makes_root: false,
             wakeup_latency: WakeupLatency::Auto,
             has_ring: true,
             device_block_bytes: None,
@@ -172,14 +175,14 @@ pub(crate) fn attach(path: &Path, options: &Options) -> Result<Attached, AttachE
     }
     Ok(Attached {
         device: attach_by_helper(path, options)?,
-        checks_permissions: true,
+        checks_permissions: !options.makes_root,
     })
 }
 
 /// Without allow_other only root gets in, whom no permission stops; and the kernel, which would
 /// check all the same, would ask for the attributes of a directory after each change in it.
 fn checks_permissions(options: &Options) -> bool {
-    options.allow_other || options.checks_root
+    !options.makes_root && (options.allow_other || options.checks_root)
 }
 
 /// A new handle of the device, of no mount yet.
@@ -294,9 +297,9 @@ fn helper_options(options: &Options) -> String {
     let mut list = vec![
         format!("fsname={}", escape(&options.source)),
         format!("subtype={SUBTYPE}"),
-        "default_permissions".to_owned(),
     ];
     for (is_set, word) in [
+        (!options.makes_root, "default_permissions"),
         (options.is_read_only, "ro"),
         (options.allow_other, "allow_other"),
         (options.allows_suid, "suid"),

@@ -33,10 +33,10 @@
 //! 2. Every entry with a node that an answer carries gives the kernel one reference; the namespace
 //!    has one too (it takes it in the same call).
 //! 3. The kernel checks access (`default_permissions`, and ACLs by POSIX_ACL), or nobody but root
-//!    can use the mount and there is nothing to check. It must be so because cached entries are
-//!    walked, and files opened, without asking anybody; and it may be so because the kernel has the
-//!    attributes (where finefs changes a mode by itself, as a write takes set-id bits away, it says
-//!    so).
+//!    can use the mount, or whoever can counts as root: then there is nothing to check. It must be
+//!    so because cached entries are walked, and files opened, without asking anybody; and it may be
+//!    so because the kernel has the attributes (where finefs changes a mode by itself, as a write
+//!    takes set-id bits away, it says so).
 //! 4. Every request but FORGET is answered, also when serving it panics (EIO).
 //!
 //! # Open files

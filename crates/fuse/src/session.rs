@@ -117,7 +117,9 @@ impl Mount {
         match agreed {
             Ok(negotiated) => Ok(Mount {
                 adapter: Arc::new(
-                    Adapter::new(namespace, negotiated, cpu_latency).telling(device.clone()),
+                    Adapter::new(namespace, negotiated, cpu_latency)
+                        .telling(device.clone())
+                        .making_root(options.makes_root),
                 ),
                 device,
                 threads,

@@ -70,6 +70,9 @@ pub struct ReiserOptions {
     /// Nothing is written. (An image that cannot be written is mounted like this in any case, with
     /// a note.)
     pub is_read_only: bool,
+    /// The journal is left alone: the image is shown as its blocks lie, without what the journal
+    /// alone holds, and is not written.
+    pub skips_recovery: bool,
     /// How much memory the cache of file data takes at most, in bytes; 64 MiB where this is
     /// `None`.
     pub data_cache_bytes: Option<u64>,

@@ -110,6 +110,10 @@ pub(crate) fn mount(
         Some(journal) if journal.is_read_only() => Some("the journal's device is read-only"),
         _ => None,
     };
+    let options = &ReiserOptions {
+        is_read_only: options.is_read_only || options.skips_recovery,
+        ..options.clone()
+    };
     let opened = match cannot.filter(|_| !options.is_read_only) {
         None => open(device, options),
         Some(why) => {
@@ -137,7 +141,13 @@ fn open(
     let offset = superblock_offset(&*device).ok_or(MountErrorKind::NotReiserfs)?;
     let before = read_superblock(&*device, &Overlay::default(), offset)?;
     let mut notes = Vec::new();
-    let log = log_device(&device, &before, options)?;
+    let log = match options.skips_recovery {
+        true => {
+            notes.extend(unrecovered(&before));
+            None
+        }
+        false => log_device(&device, &before, options)?,
+    };
     let (overlay, log_end) = match &log {
         Some(log) => settle_log(&device, log, offset, &before, options, &mut notes)?,
         None => (Overlay::default(), None),
@@ -169,6 +179,12 @@ fn open(
     }
     mounted.notes = notes;
     Ok(mounted)
+}
+
+/// What is to be known of an image whose journal is left alone.
+fn unrecovered(superblock: &Superblock) -> Option<String> {
+    let is_unclean = !superblock.is_clean();
+    is_unclean.then(|| "the journal is not replayed: what it alone holds is missing".to_owned())
 }
 
 /// What the log lies on; `None` where that was not given and need not be replayed.

@@ -31,6 +31,10 @@ pub(crate) struct MountOptions {
     /// What the kernel is told, but for what is shown as mounted.
     pub kernel: finefs_fuse::Options,
     pub offset_bytes: u64,
+    /// At most so much of the image is looked at.
+    pub size_limit_bytes: Option<u64>,
+    /// The journal is not replayed.
+    pub skips_recovery: bool,
     /// The device or image that the journal lies on.
     pub journal: Option<PathBuf>,
     /// Files with keys of encrypted files.
@@ -76,6 +80,8 @@ impl Default for MountOptions {
         MountOptions {
             kernel: finefs_fuse::Options::default(),
             offset_bytes: 0,
+            size_limit_bytes: None,
+            skips_recovery: false,
             journal: None,
             keys: Vec::new(),
             quota_limits: [false; 3],
@@ -445,7 +451,7 @@ mod tests {
             ("threads=0", "threads=0"),
             ("size=", "size="),
             ("allow_root", "allow_root"),
-            ("noload", "noload"),
+            ("sizelimit=abc", "sizelimit=abc"),
             ("data=journal", "data=journal"),
             ("resuid=5", "resuid=5"),
             ("errors=ignore", "errors=ignore"),

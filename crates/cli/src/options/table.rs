@@ -8,7 +8,7 @@ use finefs::AtimePolicy;
 use super::row::{Group, Of, Row, What, row};
 use super::values::{
     barrier, cache, commit, cpu_latency, data_cache, errors, fsname, gid, journal_device,
-    journal_path, key, locking, mode, offset, room, sandbox, setuid, threads, uid,
+    journal_path, key, locking, mode, offset, room, sandbox, setuid, size_limit, threads, uid,
 };
 
 use What::{Done, Flag, Ignored, Refused};
@@ -143,6 +143,14 @@ static ACCESS: &[Row] = &[
             set!(|o| o.kernel.checks_root = true),
             "check permissions for root too where only root can use the mount (without allow_other); \
              for everybody else they are always checked",
+        ),
+    ),
+    row(
+        &["fakeroot"],
+        Done(
+            set!(|o| o.kernel.makes_root = true),
+            "whoever can use the mount counts as root there: no permission is checked, owners can be \
+             changed, and what is made belongs to root. Not with allow_other or default_permissions",
         ),
     ),
     row(
@@ -309,6 +317,15 @@ static WRITING: &[Row] = &[
     .takes("SIZE", "1m")
     .of(Of::Image),
     row(
+        &["sizelimit"],
+        Done(
+            size_limit,
+            "the image ends after so many bytes, from the offset on",
+        ),
+    )
+    .takes("SIZE", "1m")
+    .of(Of::Image),
+    row(
         &["journal_path"],
         Done(journal_path, "the image or device that the journal lies on"),
     )
@@ -376,8 +393,16 @@ static WRITING: &[Row] = &[
     .takes("MODE", "journal"),
     row(
         &["noload", "norecovery"],
-        Refused("use ro, which replays the journal in memory and writes nothing"),
-    ),
+        Done(
+            set!(|o| {
+                o.skips_recovery = true;
+                o.kernel.is_read_only = true;
+            }),
+            "read-only, and as the image lies: without what its journal alone holds. (ro shows the \
+             journal as replayed, and writes nothing either)",
+        ),
+    )
+    .of(Of::Image),
 ];
 
 static SERVER: &[Row] = &[
@@ -500,11 +525,6 @@ static MOUNT: &[Row] = &[
         ],
         Refused(PROPAGATION),
     ),
-    row(
-        &["sizelimit"],
-        Refused("the file system says itself how large it is; leave it out"),
-    )
-    .takes("SIZE", "1m"),
 ];
 
 static EXT: &[Row] = &[
@@ -695,16 +715,12 @@ static FUSE: &[Row] = &[
     .takes("N", "1"),
     row(
         &["umask"],
-        Refused("modes are those of the files; change them with chmod"),
+        Refused("modes are those of the files; fakeroot passes over them"),
     )
     .takes("OCTAL", "022"),
     row(
         &["direct_io"],
         Refused("give it for each file that it is wanted for (O_DIRECT)"),
-    ),
-    row(
-        &["fakeroot"],
-        Refused("owners and permissions count; see default_permissions and allow_other"),
     ),
     row(
         &["fd", "modules"],

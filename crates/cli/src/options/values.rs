@@ -88,6 +88,14 @@ pub(super) fn offset(options: &mut MountOptions, name: &str, value: &str) -> Cli
     Ok(())
 }
 
+pub(super) fn size_limit(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    // As with losetup: 0 is no limit.
+    let limit = size::bytes(value).map(|bytes| Some(bytes).filter(|bytes| *bytes > 0));
+    options.size_limit_bytes =
+        limit.map_err(|reason| Failure::new(format!("option {name}={value}: {reason}")))?;
+    Ok(())
+}
+
 pub(super) fn threads(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
     options.kernel.threads = match number(name, value)? {
         threads @ 1..=64 => Some(threads),

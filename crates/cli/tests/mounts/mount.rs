@@ -318,6 +318,13 @@ fn an_ordinary_user_can_mount() {
         test "$(cat mnt/read-only)" = read-only
         fusermount3 -u mnt
     "#;
+    run_as_user(&place, script);
+    wait_for_image(&image);
+    check(&image);
+}
+
+/// Runs a script of the shell as an ordinary user who may open a device of FUSE.
+fn run_as_user(place: &Place, script: &str) {
     let prepare = r#"
         set -e
         mknod "$PLACE/fuse" c 10 229
@@ -335,8 +342,76 @@ fn an_ordinary_user_can_mount() {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+/// Files of root and of others are read, changed and given away by a user, who has no rights; what
+/// is made is root's.
+#[test]
+fn with_fakeroot_a_user_is_the_superuser_of_an_image() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    for path in [place.path(), &image, &place.mount_point()] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    place.program();
+    let script = r#"
+        set -e
+        cd "$PLACE"
+        said=$(./finefs mount -o fakeroot,allow_other image mnt 2>&1) && exit 1
+        case $said in *"not with"*) ;; *) echo "$said"; exit 1;; esac
+        ./finefs mount -o fakeroot image mnt
+        echo text > mnt/file
+        mkdir mnt/etc
+        chown 4711:4712 mnt/file
+        chmod 0600 mnt/file
+        test "$(stat -c %u:%g:%a mnt/file)" = 4711:4712:600
+        test "$(cat mnt/file)" = text
+        echo more >> mnt/file
+        chmod 0 mnt/etc
+        echo root > mnt/etc/passwd
+        test "$(stat -c %u:%g mnt/etc/passwd)" = 0:0
+        ls mnt/etc mnt/lost+found > list
+        ln mnt/file mnt/etc/link
+        mv mnt/file mnt/etc/file
+        cp mnt/etc/passwd mnt/etc/program
+        if mnt/etc/program 2> /dev/null; then echo "ran what nobody may run"; exit 1; fi
+        chown -h 7:8 mnt/etc/link
+        touch -d @1000000000 mnt/etc/link
+        test "$(stat -c %u:%g:%Y mnt/etc/file)" = 7:8:1000000000
+        ./finefs umount mnt
+        # Without it, root's directory is closed again.
+        ./finefs mount image mnt
+        if ls mnt/etc 2> /dev/null; then echo "read a closed directory"; exit 1; fi
+        if echo text 2> /dev/null > mnt/file; then echo "wrote where root may"; exit 1; fi
+        ./finefs umount mnt
+    "#;
+    run_as_user(&place, script);
     wait_for_image(&image);
     check(&image);
+}
+
+#[test]
+fn an_image_is_mounted_as_it_lies_and_no_further_than_is_said() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    let before = fs::read(&image).unwrap();
+    for options in ["noload", "norecovery,sizelimit=64m", "ro,sizelimit=0"] {
+        mount(&image, &place.mount_point(), &["-o", options]);
+        let made = File::create(place.mount_point().join("file"));
+        assert_eq!(made.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+        unmount(&place);
+    }
+    let mut cut = finefs();
+    cut.args(["mount", "-o", "sizelimit=63m"]).arg(&image);
+    let said = fail(cut.arg(place.mount_point()));
+    assert!(said.contains("image"), "{said}");
+    assert!(fs::read(&image).unwrap() == before, "it was written");
 }
 
 /// The storage of the image fills up before everything is written out: `finefs umount` must say

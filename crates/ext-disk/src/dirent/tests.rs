@@ -193,7 +193,7 @@ proptest! {
                         _ => EntryChange::Keep,
                     });
                     prop_assert_eq!(changed, Ok(()));
-                    model.retain(|_, named| *named as usize % of != 0);
+                    model.retain(|_, named| !(*named as usize).is_multiple_of(of));
                     for named in model.values_mut().filter(|named| **named as usize % of == 1) {
                         *named = ino;
                     }

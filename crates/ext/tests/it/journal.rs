@@ -150,6 +150,7 @@ fn check(options: &[&str], open_journal: &str, per_transaction: usize) {
         "{place}: a read-only mount wrote"
     );
 
+    left_alone(&before, &place);
     let by_e2fsck = replayed_by_e2fsck(&pending);
     let store = open(&pending, false).unwrap();
     assert!(
@@ -175,6 +176,25 @@ fn check(options: &[&str], open_journal: &str, per_transaction: usize) {
     );
     assert_clean(&pending);
     drop(directory);
+}
+
+/// Without recovery what the journal alone holds is not there, and nothing is written.
+fn left_alone(before: &[u8], place: &str) {
+    let device = Arc::new(MemoryDevice::from_bytes(before));
+    let options = ExtOptions {
+        skips_recovery: true,
+        ..ExtOptions::default()
+    };
+    let store = ExtStore::open(device.clone(), &options).unwrap();
+    assert!(store.geometry().is_read_only, "{place}");
+    let notes = store.notes().join("\n");
+    assert!(notes.contains("not replayed"), "{place}: {notes}");
+    let shown = comparable(walk(&store));
+    assert!(shown.iter().all(|(path, _)| path != "/directory/link29"));
+    store.close().unwrap();
+    let mut after = vec![0; before.len()];
+    device.read_at(0, &mut after).unwrap();
+    assert!(after == before, "{place}: it was written");
 }
 
 #[test]

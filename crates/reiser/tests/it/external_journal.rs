@@ -163,6 +163,18 @@ fn what_is_not_the_journal_is_refused() {
         matches!(refused.kind, MountErrorKind::ExternalJournal),
         "{refused}"
     );
+    let options = ReiserOptions {
+        skips_recovery: true,
+        ..with(None)
+    };
+    let store = ReiserStore::open(file(&pair.image), &options).expect("it is left alone");
+    assert!(store.geometry().is_read_only);
+    assert!(
+        store.notes()[0].contains("not replayed"),
+        "{:?}",
+        store.notes()
+    );
+    drop(store);
     let (is_read_only, notes) = open(Some(&pair.journal)).expect("it is this one");
     assert!(!is_read_only, "{notes:?}");
 }
