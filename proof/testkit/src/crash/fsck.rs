@@ -46,11 +46,11 @@ pub fn recover(format: Format, path: &Path, is_journaled: bool) -> Result<(), St
     expect_clean(format, path)
 }
 
-/// Whether e2fsck says that it has put something right. A tree of extents that it makes shorter was
-/// right before.
+/// Whether e2fsck says that it has put something right: by a question, or by "FIXED", as of the
+/// checksum of a bitmap. A tree of extents that it makes shorter was right before.
 fn has_repaired(output: &str) -> bool {
     let count = |answer: &str| output.matches(answer).count();
-    count("? yes") > count("Optimize? yes")
+    count("? yes") > count("Optimize? yes") || count("FIXED.") > 0
 }
 
 /// The image in a file is sound.
@@ -159,5 +159,7 @@ mod tests {
         let repaired = "Free blocks count wrong (1, counted=2).\nFix? yes\n";
         assert!(!has_repaired(shorter) && !has_repaired("clean"));
         assert!(has_repaired(repaired) && has_repaired(&(shorter.to_owned() + repaired)));
+        let unasked = "Group 0 inode bitmap does not match checksum.\nFIXED.\n";
+        assert!(has_repaired(unasked));
     }
 }
