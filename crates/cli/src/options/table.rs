@@ -149,8 +149,9 @@ static ACCESS: &[Row] = &[
         &["fakeroot"],
         Done(
             set!(|o| o.kernel.makes_root = true),
-            "whoever can use the mount counts as root there: no permission is checked, owners can be \
-             changed, and what is made belongs to root. Not with allow_other or default_permissions",
+            "whoever can use the mount counts as root there: no permission is checked, owners can \
+             be changed, and what is made belongs to root. Not with allow_other or \
+             default_permissions",
         ),
     ),
     row(
