@@ -116,7 +116,7 @@ fn options_of_fstab_are_understood() {
         done
         case $said in *"commit=9"*|*"grpid"*) echo "$said"; exit 1;; esac
         silent "$FINEFS" umount mnt
-        for refused in jqfmt=vfsv1 resuid=5 noload sb=32768 data=journal dax bind; do
+        for refused in jqfmt=vfsv1 resuid=5 sb=32768 data=journal dax bind; do
             fails "option $refused: " "$FINEFS" mount -o $refused image mnt
         done
         fails "only for a memory file system" "$FINEFS" mount -o uid=5 image mnt
