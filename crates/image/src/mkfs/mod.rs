@@ -29,6 +29,10 @@
 //!   host: both would differ from run to run.
 //! - The hash of directories is the signed one on every machine.
 //! - Where one group would have 8 inodes it has 16, so that lost+found has one.
+//! - With inline_data, lost+found is a block longer; with bigalloc and blocks of 1 KiB, quota files
+//!   are one extent, not two.
+//! - Bad blocks under superblocks and descriptors are refused.
+//! - A file is not synced to the disk (a device is).
 //!
 //! # References
 //! mke2fs(8), mke2fs.conf(5), ext4(5); Linux `Documentation/filesystems/ext4/`.
