@@ -7,6 +7,7 @@
 //! `proof/fuzz/artifacts`.
 
 mod corpus;
+mod reiserfs_seeds;
 mod seeds;
 
 use crate::setup;

@@ -1,10 +1,12 @@
-//! The small images that the fuzzer changes: made once, by e2fsprogs, and kept.
+//! The small images that the fuzzer changes, made once and kept: those of ext by e2fsprogs.
 //!
 //! They have a bit of everything: directories with an index, files mapped by trees and by pointer
 //! blocks, attributes in inodes and in blocks, links, inline data, an orphan; those called `log`
 //! hold transactions, with revocations and an escaped block, that are not replayed yet.
 
+use super::reiserfs_seeds;
 use anyhow::{Context, Result, ensure};
+use finefs_harness::cleanup::Scratch;
 use finefs_harness::run;
 use finefs_harness::tools;
 use flate2::Compression;
@@ -89,18 +91,23 @@ pub fn make(into: &Path) -> Result<()> {
     for kind in KINDS {
         let scratch = tempfile::tempdir()?;
         let image = kind.make(scratch.path()).context(kind.name)?;
-        let bytes = fs::read(&image)?;
-        let mut packer = GzEncoder::new(Vec::new(), Compression::best());
-        packer.write_all(&bytes)?;
-        let packed = packer.finish()?;
-        println!(
-            "{}: {} bytes, packed {}",
-            kind.name,
-            bytes.len(),
-            packed.len()
-        );
-        fs::write(into.join(format!("{}.img.gz", kind.name)), packed)?;
+        keep(&image, &into.join(format!("{}.img.gz", kind.name)))?;
     }
+    let scratch = Scratch::new_in(&std::env::temp_dir())?;
+    for (name, file) in reiserfs_seeds::make(&scratch).context("reiserfs")? {
+        keep(&file, &into.join(format!("{name}.img.gz")))?;
+    }
+    Ok(())
+}
+
+fn keep(image: &Path, packed_as: &Path) -> Result<()> {
+    let bytes = fs::read(image)?;
+    let mut packer = GzEncoder::new(Vec::new(), Compression::best());
+    packer.write_all(&bytes)?;
+    let packed = packer.finish()?;
+    let name = packed_as.display();
+    println!("{name}: {} bytes, packed {}", bytes.len(), packed.len());
+    fs::write(packed_as, packed)?;
     Ok(())
 }
 
