@@ -167,6 +167,11 @@ impl Mount {
                  with default_permissions, which checks what fakeroot does not",
             ));
         }
+        if options.kernel.makes_root && !self.memory && !options.view().is_plain() {
+            return Err(Failure::new(
+                "option fakeroot: not with uid, gid or umask, by which access goes",
+            ));
+        }
         let is_root = rustix::process::geteuid().is_root();
         if (options.kernel.allows_suid || options.kernel.allows_devices) && !is_root {
             return Err(Failure::new(
@@ -299,6 +304,10 @@ impl Plan {
         finefs_fuse::Options {
             source: self.source.clone(),
             is_read_only: is_read_only || self.options.kernel.is_read_only,
+            view: match self.image {
+                Some(_) => self.options.view(),
+                None => finefs_fuse::View::default(),
+            },
             ..self.options.kernel.clone()
         }
     }

@@ -424,11 +424,14 @@ fn a_server_is_confined() {
     }
     serving.end(&image);
     assert!(is_sound(&image));
-    let refused = run(&["serve", "-f", "-o", "setuid=owner", &image]);
-    assert!(
-        text(&refused.stderr).contains("option setuid"),
-        "{refused:?}"
-    );
+    for (option, said) in [
+        ("setuid=owner", "option setuid"),
+        ("umask=077", "only a mount shows"),
+        ("gid=5", "only a mount shows"),
+    ] {
+        let refused = run(&["serve", "-f", "-o", option, &image]);
+        assert!(text(&refused.stderr).contains(said), "{refused:?}");
+    }
 }
 
 /// The shell's limit, 1024 mostly, is less than the connections that are served.

@@ -19,7 +19,7 @@ use crate::abi::{
     WRITE_KILL_SUIDGID, WRITE_LOCKOWNER, WriteIn, WriteOut, setattr,
 };
 use crate::convert::{
-    NameLifetime, Numbers, attr_out, change, entry_out, negative_entry_out, statx_out,
+    NameLifetime, Numbers, View, attr_out, change, entry_out, negative_entry_out, statx_out,
 };
 use crate::cpu_latency::CpuLatency;
 use crate::directory;
@@ -79,6 +79,8 @@ pub(crate) struct Adapter {
     kernel: Option<Arc<dyn Notified>>,
     /// Every caller is root.
     makes_root: bool,
+    /// What attributes become on their way out.
+    view: View,
     /// Keeps a bad device from filling the log.
     log_limit: LogLimit,
     /// When a name was last removed or replaced, by [`coarse_ms`].
@@ -104,6 +106,7 @@ impl Adapter {
             cpu_latency,
             kernel: None,
             makes_root: false,
+            view: View::default(),
             log_limit: LogLimit::default(),
             // Long ago.
             removed_ms: AtomicU64::new(coarse_ms().wrapping_sub(1 << 32)),
@@ -121,6 +124,11 @@ impl Adapter {
     /// The same, with every caller as root.
     pub(crate) fn making_root(self, makes_root: bool) -> Adapter {
         Adapter { makes_root, ..self }
+    }
+
+    /// The same, with files shown so.
+    pub(crate) fn viewed(self, view: View) -> Adapter {
+        Adapter { view, ..self }
     }
 
     /// Takes references back.
@@ -247,12 +255,12 @@ impl Adapter {
                     result => self.put_entry(space, ino, &result?),
                 }
             }
-            Operation::Getattr => put(space, &attr_out(&namespace.attributes(ino)?)),
-            Operation::Statx => put(space, &statx_out(&namespace.attributes(ino)?)),
-            Operation::Setattr(fields) => put(
-                space,
-                &attr_out(&self.set_attributes(header, &caller, &fields)?),
-            ),
+            Operation::Getattr => put(space, &attr_out(self.view, &namespace.attributes(ino)?)),
+            Operation::Statx => put(space, &statx_out(self.view, &namespace.attributes(ino)?)),
+            Operation::Setattr(fields) => {
+                let set = self.set_attributes(header, &caller, &fields)?;
+                put(space, &attr_out(self.view, &set))
+            }
             Operation::Readlink => put_bytes(space, &namespace.read_symlink(ino)?),
             Operation::Symlink { name, target } => self.put_entry(
                 space,
@@ -384,13 +392,14 @@ impl Adapter {
             }
             Operation::ReaddirPlus(fields) => {
                 let (space, atime) = (limited(space, fields.size), atime(&fields));
-                let (numbers, offset) = (self.numbers, fields.offset);
+                let shown = (self.numbers, self.view);
+                let offset = fields.offset;
                 Ok(directory::fill_plus(
-                    namespace, numbers, ino, offset, atime, space,
+                    namespace, shown, ino, offset, atime, space,
                 )?)
             }
             Operation::Ioctl { command, input } => {
-                let output = ioctl::serve(namespace, &caller, ino, command, input)?;
+                let output = ioctl::serve(namespace, &caller, self.view.uid, ino, command, input)?;
                 let output = output.ok_or(Failure::Errno(libc::ENOTTY))?;
                 if ioctl::changes_attributes(command) {
                     self.tell_of_attributes(header.node);
@@ -489,7 +498,8 @@ impl Adapter {
 
     fn put_entry(&self, space: &mut [u8], dir: Ino, attributes: &Attributes) -> Answer {
         let node = self.numbers.node(attributes.ino);
-        put(space, &entry_out(node, attributes, self.lifetime(dir)))
+        let entry = entry_out(self.view, node, attributes, self.lifetime(dir));
+        put(space, &entry)
     }
 
     fn make_node(
@@ -526,8 +536,9 @@ impl Adapter {
         let made = self
             .namespace
             .create_unnamed(&caller, parent, fields.mode & 0o7777)?;
+        let node = self.numbers.node(made.ino);
         let out = CreateOut {
-            entry: entry_out(self.numbers.node(made.ino), &made, self.lifetime(parent)),
+            entry: entry_out(self.view, node, &made, self.lifetime(parent)),
             open: OpenOut {
                 handle: 0,
                 flags: OPEN_KEEP_CACHE | OPEN_NO_FLUSH,

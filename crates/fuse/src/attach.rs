@@ -23,6 +23,7 @@ use rustix::io::FdFlags;
 use rustix::mount::MountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
+use crate::convert::View;
 use crate::cpu_latency::WakeupLatency;
 
 /// The helper: by its name, and where it lies when PATH is poor.
@@ -60,6 +61,8 @@ pub struct Options {
     pub checks_root: bool,
     /// Whoever can use the mount is its superuser: nothing is checked, and what is made is root's.
     pub makes_root: bool,
+    /// What files are shown to be, by which the kernel checks access then. Not with `makes_root`.
+    pub view: View,
     /// How soon an idle CPU must be awake while requests come.
     pub wakeup_latency: WakeupLatency,
     /// Requests may come through io_uring, where the kernel offers it.
@@ -85,6 +88,7 @@ impl Default for Options {
             threads: None,
             checks_root: false,
             makes_root: false,
+            view: View::default(),
             wakeup_latency: WakeupLatency::Auto,
             has_ring: true,
             device_block_bytes: None,
@@ -180,9 +184,11 @@ pub(crate) fn attach(path: &Path, options: &Options) -> Result<Attached, AttachE
 }
 
 /// Without allow_other only root gets in, whom no permission stops; and the kernel, which would
-/// check all the same, would ask for the attributes of a directory after each change in it.
+/// check all the same, would ask for the attributes of a directory after each change in it. Of what
+/// a view shows the server knows nothing when it is asked.
 fn checks_permissions(options: &Options) -> bool {
-    !options.makes_root && (options.allow_other || options.checks_root)
+    let is_asked_to = options.allow_other || options.checks_root || !options.view.is_plain();
+    !options.makes_root && is_asked_to
 }
 
 /// A new handle of the device, of no mount yet.

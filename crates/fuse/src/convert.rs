@@ -53,7 +53,41 @@ impl Numbers {
     }
 }
 
-pub(crate) fn attr(attributes: &Attributes) -> Attr {
+/// What files are shown to be, whatever they are: the kernel lets in who it is shown that may.
+///
+/// As libfuse has it (`set_stat`), which knows nothing of it below: what is made, given away or
+/// gets another mode is so on the image.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct View {
+    /// The owner of all.
+    pub uid: Option<u32>,
+    /// The group of all.
+    pub gid: Option<u32>,
+    /// The permissions that all lack; the others they have.
+    pub umask: Option<u32>,
+}
+
+impl View {
+    /// Files are shown as they are.
+    pub fn is_plain(&self) -> bool {
+        *self == View::default()
+    }
+
+    fn uid(&self, attributes: &Attributes) -> u32 {
+        self.uid.unwrap_or(attributes.uid)
+    }
+
+    fn gid(&self, attributes: &Attributes) -> u32 {
+        self.gid.unwrap_or(attributes.gid)
+    }
+
+    fn permissions(&self, attributes: &Attributes) -> u32 {
+        let shown = self.umask.map(|umask| 0o777 & !umask);
+        shown.unwrap_or(attributes.permissions & 0o7777)
+    }
+}
+
+pub(crate) fn attr(view: View, attributes: &Attributes) -> Attr {
     let times = &attributes.times;
     Attr {
         ino: attributes.ino.0,
@@ -65,10 +99,10 @@ pub(crate) fn attr(attributes: &Attributes) -> Attr {
         atime_ns: times.accessed.nanoseconds(),
         mtime_ns: times.modified.nanoseconds(),
         ctime_ns: times.changed.nanoseconds(),
-        mode: attributes.kind.mode_bits() | attributes.permissions & 0o7777,
+        mode: attributes.kind.mode_bits() | view.permissions(attributes),
         link_count: attributes.link_count,
-        uid: attributes.uid,
-        gid: attributes.gid,
+        uid: view.uid(attributes),
+        gid: view.gid(attributes),
         // FUSE has the kernel's 12 + 20 bits, which are the low half of makedev(3)'s.
         device: attributes.device as u32,
         block_size: IO_SIZE_BYTES,
@@ -83,10 +117,10 @@ fn attr_valid(attributes: &Attributes) -> u64 {
     }
 }
 
-pub(crate) fn attr_out(attributes: &Attributes) -> AttrOut {
+pub(crate) fn attr_out(view: View, attributes: &Attributes) -> AttrOut {
     AttrOut {
         valid: attr_valid(attributes),
-        attr: attr(attributes),
+        attr: attr(view, attributes),
         ..AttrOut::default()
     }
 }
@@ -107,6 +141,7 @@ impl NameLifetime {
 }
 
 pub(crate) fn entry_out(
+    view: View,
     node: u64,
     attributes: &Attributes,
     NameLifetime(entry_valid): NameLifetime,
@@ -116,7 +151,7 @@ pub(crate) fn entry_out(
         generation: u64::from(attributes.generation),
         entry_valid,
         attr_valid: attr_valid(attributes),
-        attr: attr(attributes),
+        attr: attr(view, attributes),
         ..EntryOut::default()
     }
 }
@@ -129,13 +164,13 @@ pub(crate) fn negative_entry_out(NameLifetime(entry_valid): NameLifetime) -> Ent
     }
 }
 
-pub(crate) fn statx_out(attributes: &Attributes) -> StatxOut {
+pub(crate) fn statx_out(view: View, attributes: &Attributes) -> StatxOut {
     let time = |time: Timestamp| StatxTime {
         seconds: time.seconds(),
         nanoseconds: time.nanoseconds(),
         reserved: 0,
     };
-    let attr = attr(attributes);
+    let attr = attr(view, attributes);
     // Formats that keep no time of birth have the epoch there.
     let has_birth = attributes.times.created != Timestamp::new(0, 0);
     StatxOut {
@@ -215,9 +250,8 @@ mod tests {
         assert_eq!(same.node(Ino(2)), 2);
     }
 
-    #[test]
-    fn attributes_go_out_exactly() {
-        let attributes = Attributes {
+    fn attributes() -> Attributes {
+        Attributes {
             ino: Ino(12),
             generation: 3,
             kind: FileKind::CharDevice,
@@ -237,13 +271,19 @@ mod tests {
             flags: finefs_namespace::FileFlags::empty(),
             project: 0,
             is_settled: true,
-        };
-        let out = attr(&attributes);
+        }
+    }
+
+    #[test]
+    fn attributes_go_out_exactly() {
+        let attributes = attributes();
+        let plain = View::default();
+        let out = attr(plain, &attributes);
         assert_eq!((out.atime, out.atime_ns), (-2, 750_000_000));
         assert_eq!(out.mode, libc::S_IFCHR | 0o4751);
         // The kernel's new_decode_dev: minor low byte, 12 bits of major, the minor's rest.
         assert_eq!(out.device, (300 & 0xff) | 8 << 8 | (300 & !0xff) << 12);
-        let statx = statx_out(&attributes).statx;
+        let statx = statx_out(plain, &attributes).statx;
         assert_eq!((statx.btime.seconds, statx.btime.nanoseconds), (77, 9));
         assert_eq!((statx.device_major, statx.device_minor), (8, 300));
         assert_ne!(statx.mask & STATX_BTIME, 0);
@@ -254,11 +294,12 @@ mod tests {
             },
             ..attributes
         };
-        assert_eq!(statx_out(&old).statx.mask & STATX_BTIME, 0);
+        assert_eq!(statx_out(plain, &old).statx.mask & STATX_BTIME, 0);
 
         let lives = |attributes| {
-            let entry = entry_out(12, attributes, NameLifetime(FOREVER));
-            let (attr, statx) = (attr_out(attributes).valid, statx_out(attributes).valid);
+            let entry = entry_out(plain, 12, attributes, NameLifetime(FOREVER));
+            let attr = attr_out(plain, attributes).valid;
+            let statx = statx_out(plain, attributes).valid;
             (attr, statx, entry.attr_valid, entry.entry_valid)
         };
         assert_eq!(lives(&attributes), (FOREVER, FOREVER, FOREVER, FOREVER));
@@ -267,6 +308,42 @@ mod tests {
             ..attributes
         };
         assert_eq!(lives(&unsettled), (1, 1, 1, FOREVER));
+    }
+
+    #[test]
+    fn a_view_shows_other_owners_and_permissions_in_every_answer() {
+        let file = attributes();
+        let shown = |view: View| {
+            let attr = attr_out(view, &file).attr;
+            let entry = entry_out(view, 12, &file, NameLifetime(FOREVER)).attr;
+            let statx = statx_out(view, &file).statx;
+            let shown = (attr.uid, attr.gid, attr.mode);
+            assert_eq!((entry.uid, entry.gid, entry.mode), shown, "{view:?}");
+            let of_statx = (statx.uid, statx.gid, u32::from(statx.mode));
+            assert_eq!(of_statx, shown, "{view:?}");
+            (attr.uid, attr.gid, attr.mode & !libc::S_IFMT)
+        };
+        let kept = (1000, 1001, 0o4751);
+        let plain = View::default();
+        assert_eq!(shown(plain), kept);
+        let (uid, gid) = (Some(0), Some(7));
+        assert_eq!(shown(View { uid, ..plain }), (0, kept.1, kept.2));
+        assert_eq!(shown(View { gid, ..plain }), (kept.0, 7, kept.2));
+        for (umask, mode) in [(0o077, 0o700), (0, 0o777), (0o777, 0)] {
+            let umask = Some(umask);
+            assert_eq!(shown(View { umask, ..plain }), (kept.0, kept.1, mode));
+            assert_eq!(shown(View { uid, gid, umask }), (0, 7, mode));
+        }
+        let kind = attr(
+            View {
+                umask: Some(0),
+                ..plain
+            },
+            &file,
+        )
+        .mode
+            & libc::S_IFMT;
+        assert_eq!(kind, libc::S_IFCHR);
     }
 
     #[test]

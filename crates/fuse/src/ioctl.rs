@@ -87,10 +87,11 @@ pub(crate) fn changes_attributes(command: u32) -> bool {
 }
 
 /// Answers a command about an inode with what goes to the program; `None` where it is not known.
-/// `input` is what the program gave.
+/// `input` is what the program gave; all belongs to `owner`, if that is shown.
 pub(crate) fn serve(
     namespace: &Namespace,
     caller: &Caller,
+    owner: Option<u32>,
     ino: Ino,
     command: u32,
     input: &[u8],
@@ -100,7 +101,7 @@ pub(crate) fn serve(
         GETFLAGS | GETFLAGS_32 => flags()?.bits().to_ne_bytes().to_vec(),
         SETFLAGS | SETFLAGS_32 => {
             let given = FileFlags::from_bits_retain(argument(input)?);
-            namespace.set_flags(&checked(caller), ino, |_| given)?;
+            namespace.set_flags(&checked(caller, owner)?, ino, |_| given)?;
             Vec::new()
         }
         FSGETXATTR => {
@@ -127,7 +128,8 @@ pub(crate) fn serve(
                 flags
             };
             let project = Some(given.project);
-            namespace.set_flags_and_project(&checked(caller), ino, change, project)?;
+            let caller = checked(caller, owner)?;
+            namespace.set_flags_and_project(&caller, ino, change, project)?;
             Vec::new()
         }
         GETVERSION | GETVERSION_32 => {
@@ -155,12 +157,18 @@ pub(crate) fn serve(
     }))
 }
 
-/// Whoever sends a request for flags has not been looked at by every kernel.
-fn checked(caller: &Caller) -> Caller {
-    Caller {
-        checks: AccessChecks::Needed,
+/// Whoever sends a request for flags has not been looked at by every kernel. Where another owner is
+/// shown than the inode has, it is that one.
+fn checked(caller: &Caller, owner: Option<u32>) -> Result<Caller> {
+    let checks = match owner {
+        None => AccessChecks::Needed,
+        Some(owner) if caller.uid == owner || caller.uid == 0 => AccessChecks::Done,
+        Some(_) => return Err(Error::NotPermitted),
+    };
+    Ok(Caller {
+        checks,
         ..caller.clone()
-    }
+    })
 }
 
 fn argument<T: FromBytes>(input: &[u8]) -> Result<T> {
@@ -184,5 +192,19 @@ mod tests {
         assert_eq!(GETFSLABEL, 0x8100_9431);
         assert_eq!(SETFSLABEL, 0x4100_9432);
         assert_eq!(FITRIM, 0xc018_5879);
+    }
+
+    #[test]
+    fn flags_are_for_the_owner_that_is_shown() {
+        let user = Caller {
+            uid: 7,
+            ..Caller::root()
+        };
+        assert!(!checked(&user, None).unwrap().is_checked());
+        assert!(checked(&user, Some(7)).unwrap().is_checked());
+        assert!(checked(&user, Some(8)).is_err());
+        assert!(checked(&Caller::root(), Some(8)).unwrap().is_checked());
+        // The superuser's flags stay the superuser's.
+        assert_eq!(checked(&user, Some(7)).unwrap().uid, 7);
     }
 }

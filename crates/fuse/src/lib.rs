@@ -72,6 +72,7 @@ mod session;
 mod waiting;
 
 pub use attach::{AttachError, Options, check_mount_point, remount};
+pub use convert::View;
 pub use cpu_latency::WakeupLatency;
 pub use detach::{DetachError, detach};
 pub use lost_writes::lost_writes;

@@ -104,8 +104,11 @@ impl Mount {
             has_writeback_cache: options.has_writeback_cache && !options.is_read_only,
             has_fine_times: namespace.geometry().has_fine_times,
             has_ring: !ring_threads.is_empty(),
-            // Where nothing is checked there is no need to begin with it.
-            checks_acls: namespace.has_acls() && attached.checks_permissions,
+            // Where nothing is checked there is no need to begin with it; and ACLs are part of the
+            // permissions that a view overrides.
+            checks_acls: namespace.has_acls()
+                && attached.checks_permissions
+                && options.view.umask.is_none(),
         };
         let agreed = shake_hands(&device, requested);
         if agreed
@@ -119,7 +122,8 @@ impl Mount {
                 adapter: Arc::new(
                     Adapter::new(namespace, negotiated, cpu_latency)
                         .telling(device.clone())
-                        .making_root(options.makes_root),
+                        .making_root(options.makes_root)
+                        .viewed(options.view),
                 ),
                 device,
                 threads,

@@ -177,6 +177,10 @@ impl Serve {
             let line = "option setuid: run finefs serve as that user; it needs no root";
             return Err(Failure::new(line));
         }
+        if !self.memory && !options.view().is_plain() {
+            let line = "options uid, gid and umask: only a mount shows an image so";
+            return Err(Failure::new(line));
+        }
         let log = self.log.as_deref().map(mount::open_log).transpose()?;
         // Looked at before the fork, while a relative path still means what the user meant.
         if let Some(image) = &mut self.image {

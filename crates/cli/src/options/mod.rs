@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use finefs::{AtimePolicy, LockingScheme, OnError};
+use finefs_fuse::View;
 
 use crate::confine::{RunAs, Sandbox};
 use crate::size::Size;
@@ -66,8 +67,11 @@ pub(crate) struct MountOptions {
     /// Of a memory file system: its size and its root.
     pub size: Option<Size>,
     pub mode: Option<u32>,
+    /// The owner and group of its root, or those that all files of an image are shown with.
     pub uid: Option<u32>,
     pub gid: Option<u32>,
+    /// The permissions that files of an image are shown without.
+    pub umask: Option<u32>,
     /// The mount that is there gets other flags.
     pub is_remount: bool,
     /// Those that the server heeds, which a remount does not reach.
@@ -104,6 +108,7 @@ impl Default for MountOptions {
             mode: None,
             uid: None,
             gid: None,
+            umask: None,
             is_remount: false,
             of_server: Vec::new(),
         }
@@ -176,6 +181,15 @@ impl MountOptions {
                 Ok(())
             }
             What::Refused(reason) => Err(Failure::new(format!("option {word}: {reason}"))),
+        }
+    }
+
+    /// What files of an image are shown to be.
+    pub(crate) fn view(&self) -> View {
+        View {
+            uid: self.uid,
+            gid: self.gid,
+            umask: self.umask,
         }
     }
 
@@ -343,15 +357,23 @@ mod tests {
     #[test]
     fn what_is_for_something_else_is_told() {
         let told = |list: &str, is_memory| parse(list).unwrap().check_for(is_memory);
-        for list in ["uid=5", "gid=5", "mode=700", "size=1m"] {
+        for list in ["mode=700", "size=1m"] {
             assert!(told(list, false).is_err(), "{list}");
             told(list, true).unwrap();
         }
-        for list in ["offset=1m", "errors=panic", "barrier=0", "commit=9"] {
+        for list in [
+            "offset=1m",
+            "errors=panic",
+            "barrier=0",
+            "commit=9",
+            "umask=22",
+        ] {
             assert!(told(list, true).is_err(), "{list}");
             told(list, false).unwrap();
         }
-        told("noatime,allow_other,threads=2", true).unwrap();
+        for is_memory in [false, true] {
+            told("noatime,allow_other,threads=2,uid=5,gid=5", is_memory).unwrap();
+        }
     }
 
     #[test]
@@ -367,7 +389,7 @@ mod tests {
     fn options_are_understood() {
         let options = parse(
             "ro,offset=1m,allow_other,noatime,nosuid,nodev,noexec,commit=30,size=50%,mode=1777,\
-             uid=7,gid=8,threads=3,writeback_cache,errors=remount-ro,data_cache=9m,debug",
+             uid=7,gid=root,umask=027,threads=3,writeback_cache,errors=remount-ro,data_cache=9m,debug",
         )
         .unwrap();
         assert!(options.kernel.is_read_only && options.kernel.allow_other && options.is_debug);
@@ -387,8 +409,9 @@ mod tests {
                 options.gid,
                 options.kernel.threads
             ),
-            (Some(0o1777), Some(7), Some(8), Some(3))
+            (Some(0o1777), Some(7), Some(0), Some(3))
         );
+        assert_eq!(options.umask, Some(0o027));
         assert!(options.kernel.has_writeback_cache);
         assert_eq!(options.on_error, Some(OnError::ReadOnly));
     }
@@ -447,6 +470,11 @@ mod tests {
             ("mode=999", "mode=999"),
             ("mode=77777", "mode=77777"),
             ("uid=-1", "uid=-1"),
+            ("uid=4294967295", "uid=4294967295"),
+            ("uid=", "uid="),
+            ("gid=no-such-group", "gid=no-such-group"),
+            ("umask=1000", "umask=1000"),
+            ("umask=rwx", "umask=rwx"),
             ("commit=9999999", "commit=9999999"),
             ("threads=0", "threads=0"),
             ("size=", "size="),

@@ -9,6 +9,7 @@ use super::row::{Group, Of, Row, What, row};
 use super::values::{
     barrier, cache, commit, cpu_latency, data_cache, errors, fsname, gid, journal_device,
     journal_path, key, locking, mode, offset, room, sandbox, setuid, size_limit, threads, uid,
+    umask,
 };
 
 use What::{Done, Flag, Ignored, Refused};
@@ -154,6 +155,31 @@ static ACCESS: &[Row] = &[
              default_permissions",
         ),
     ),
+    row(
+        &["uid", "gid"],
+        Done(
+            |options, name, value| match name {
+                "uid" => uid(options, name, value),
+                _ => gid(options, name, value),
+            },
+            "the owner and group that all files of an image are shown with, and access goes by. \
+             chown(1) changes them on the image, out of sight, and what is made belongs there to who \
+             made it. Not with fakeroot. Of a memory file system: those of its root (default: of who \
+             mounts it)",
+        ),
+    )
+    .takes("NUMBER|NAME", "7"),
+    row(
+        &["umask"],
+        Done(
+            umask,
+            "all files are shown with the permissions that are not in it (077: 0700), and access \
+             goes by these, not by modes and ACLs, which chmod(1) changes out of sight. Not with \
+             fakeroot",
+        ),
+    )
+    .takes("OCTAL", "022")
+    .of(Of::Image),
     row(
         &["acl", "noacl"],
         Done(
@@ -474,18 +500,6 @@ static MEMORY: &[Row] = &[
     .takes("OCTAL", "700")
     .of(Of::Memory),
     row(
-        &["uid"],
-        Done(uid, "owner of its root (default: who mounts it)"),
-    )
-    .takes("NUMBER", "7")
-    .of(Of::Memory),
-    row(
-        &["gid"],
-        Done(gid, "group of its root (default: that of who mounts it)"),
-    )
-    .takes("NUMBER", "7")
-    .of(Of::Memory),
-    row(
         &["fsname"],
         Done(fsname, "what is shown as mounted, for a memory file system"),
     )
@@ -714,11 +728,6 @@ static FUSE: &[Row] = &[
         Ignored(LIBRARY),
     )
     .takes("N", "1"),
-    row(
-        &["umask"],
-        Refused("modes are those of the files; fakeroot passes over them"),
-    )
-    .takes("OCTAL", "022"),
     row(
         &["direct_io"],
         Refused("give it for each file that it is wanted for (O_DIRECT)"),

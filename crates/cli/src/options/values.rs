@@ -156,14 +156,36 @@ pub(super) fn mode(options: &mut MountOptions, name: &str, value: &str) -> CliRe
     Ok(())
 }
 
+pub(super) fn umask(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    let umask = u32::from_str_radix(value, 8).ok();
+    let umask = umask.filter(|&umask| umask <= 0o777);
+    options.umask = Some(umask.ok_or_else(|| bad(name, value, "octal permissions like 022"))?);
+    Ok(())
+}
+
 pub(super) fn uid(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    options.uid = Some(number(name, value)?);
+    let uid = owner(value, "/etc/passwd");
+    options.uid = Some(uid.ok_or_else(|| bad(name, value, "a user"))?);
     Ok(())
 }
 
 pub(super) fn gid(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    options.gid = Some(number(name, value)?);
+    let gid = owner(value, "/etc/group");
+    options.gid = Some(gid.ok_or_else(|| bad(name, value, "a group"))?);
     Ok(())
+}
+
+/// A number, or that of a name in this table: see passwd(5), group(5).
+fn owner(text: &str, table: &str) -> Option<u32> {
+    if let Ok(number) = text.parse() {
+        return Some(number).filter(|number| *number != u32::MAX);
+    }
+    let table = std::fs::read_to_string(table).ok()?;
+    table.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let is_it = fields.next() == Some(text) && !text.is_empty();
+        is_it.then(|| fields.nth(1)?.parse().ok())?
+    })
 }
 
 pub(super) fn sandbox(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {

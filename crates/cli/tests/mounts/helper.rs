@@ -119,8 +119,9 @@ fn options_of_fstab_are_understood() {
         for refused in jqfmt=vfsv1 resuid=5 sb=32768 data=journal dax bind; do
             fails "option $refused: " "$FINEFS" mount -o $refused image mnt
         done
-        fails "only for a memory file system" "$FINEFS" mount -o uid=5 image mnt
+        fails "only for a memory file system" "$FINEFS" mount -o mode=700 image mnt
         fails "only for an image" "$FINEFS" mount --memory -o offset=5 mnt
+        fails "only for an image" "$FINEFS" mount --memory -o umask=022 mnt
         # Directories that are read are not noted.
         silent "$FINEFS" mount -o nodiratime,strictatime image mnt
         touch -a -d 2001-01-01 mnt/dir mnt/dir/file

@@ -29,3 +29,4 @@ mod top_server;
 mod top_terminal;
 mod trim;
 mod users;
+mod view;

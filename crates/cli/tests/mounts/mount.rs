@@ -323,27 +323,6 @@ fn an_ordinary_user_can_mount() {
     check(&image);
 }
 
-/// Runs a script of the shell as an ordinary user who may open a device of FUSE.
-fn run_as_user(place: &Place, script: &str) {
-    let prepare = r#"
-        set -e
-        mknod "$PLACE/fuse" c 10 229
-        chmod 666 "$PLACE/fuse"
-        mount --bind "$PLACE/fuse" /dev/fuse
-        exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c "$SCRIPT"
-    "#;
-    let output = run(Command::new("unshare")
-        .args(["-m", "sh", "-c", prepare])
-        .env("PLACE", place.path())
-        .env("SCRIPT", script));
-    assert!(
-        output.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
 /// Files of root and of others are read, changed and given away by a user, who has no rights; what
 /// is made is root's.
 #[test]

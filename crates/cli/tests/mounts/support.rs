@@ -208,3 +208,24 @@ pub fn mount_in_front(place: &Place, arguments: &[&str]) -> Child {
 pub fn unmount(place: &Place) {
     succeed(finefs().arg("umount").arg(place.mount_point()));
 }
+
+/// Runs a script of the shell as an ordinary user who may open a device of FUSE.
+pub fn run_as_user(place: &Place, script: &str) {
+    let prepare = r#"
+        set -e
+        mknod "$PLACE/fuse" c 10 229
+        chmod 666 "$PLACE/fuse"
+        mount --bind "$PLACE/fuse" /dev/fuse
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c "$SCRIPT"
+    "#;
+    let output = run(Command::new("unshare")
+        .args(["-m", "sh", "-c", prepare])
+        .env("PLACE", place.path())
+        .env("SCRIPT", script));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
