@@ -63,9 +63,7 @@ impl Lsof {
             output::print(&table(&records))?;
         }
         if unseen > 0 {
-            say(format!(
-                "{unseen} processes of others cannot be looked into"
-            ));
+            say(hidden(unseen));
         }
         Ok(match records.is_empty() {
             true => ExitCode::FAILURE,
@@ -122,6 +120,15 @@ pub(crate) fn writers(mount: &MountPoint) -> String {
     }
 }
 
+/// Of processes of others, so many.
+fn hidden(unseen: usize) -> String {
+    let processes = match unseen {
+        1 => "1 process".to_owned(),
+        _ => format!("{unseen} processes"),
+    };
+    format!("{processes} of others cannot be looked into")
+}
+
 fn users(mount: &MountPoint) -> CliResult<(Vec<Holder>, usize)> {
     holders(mount.device).map_err(|error| Failure::new(format!("/proc: {error}")))
 }
@@ -164,4 +171,15 @@ fn table(records: &[Record]) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_is_not_several() {
+        assert_eq!(hidden(1), "1 process of others cannot be looked into");
+        assert_eq!(hidden(2), "2 processes of others cannot be looked into");
+    }
 }
