@@ -19,7 +19,7 @@ use crate::channel::{Change, Channel};
 use crate::options::MountOptions;
 use crate::output::print_beside;
 use crate::target::find_at;
-use crate::{CliResult, Failure, lsof, say, sync};
+use crate::{CliResult, Failure, lsof, say};
 
 /// Change flags of a mounted file system: ro, rw, nosuid, nodev, noexec, sync and their like
 ///
@@ -90,6 +90,12 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions) -> CliResult<(
     if changes_flags && !rustix::process::geteuid().is_root() {
         return Err(fail("only root can remount; unmount it and mount it again"));
     }
+    let becomes_read_only = options.kernel.is_read_only && !mount.is_read_only;
+    if becomes_read_only {
+        // Its server has to be there for what comes after the flags.
+        let answer = Channel::of(mount).and_then(|channel| channel.is_read_only());
+        answer.map_err(|reason| fail(&format!("cannot become read-only: {reason}")))?;
+    }
     if mount.is_read_only && !options.kernel.is_read_only {
         let answer = Channel::of(mount).and_then(|channel| channel.is_read_only());
         if answer.map_err(|reason| fail(&format!("cannot become writable: {reason}")))? {
@@ -120,8 +126,9 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions) -> CliResult<(
         print_beside(&lsof::writers(mount));
         return Err(Failure::new(error));
     }
-    if options.kernel.is_read_only {
-        let synced = sync::everything(mount);
+    if becomes_read_only {
+        // What the kernel held is at the server by now.
+        let synced = Channel::of(mount).and_then(|channel| channel.change(Change::Sync));
         synced.map_err(|error| fail(&format!("is read-only, but not on the image: {error}")))?;
     }
     Ok(())

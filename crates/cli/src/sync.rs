@@ -1,6 +1,7 @@
 //! `finefs sync`
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -34,9 +35,13 @@ impl Sync {
 
 /// Puts everything on the image of a mount. The error is the reason, for the user.
 pub(crate) fn everything(mount: &MountPoint) -> Result<(), String> {
+    let channel = Channel::of(mount)?;
     // What the kernel has collected goes to the server first.
-    let root = File::open(&mount.path).map_err(|error| error.to_string())?;
-    rustix::fs::syncfs(&root).map_err(|error| error.to_string())?;
-    drop(root);
-    Channel::of(mount)?.change(Change::Sync)
+    match File::open(&mount.path) {
+        Ok(root) => rustix::fs::syncfs(&root).map_err(|error| error.to_string())?,
+        // Another user's, which root cannot open: with all others, it can be written out.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => rustix::fs::sync(),
+        Err(error) => return Err(error.to_string()),
+    }
+    channel.change(Change::Sync)
 }

@@ -211,15 +211,24 @@ pub fn unmount(place: &Place) {
 
 /// Runs a script of the shell as an ordinary user who may open a device of FUSE.
 pub fn run_as_user(place: &Place, script: &str) {
+    run_script(place, script, "user sh -c \"$SCRIPT\"");
+}
+
+/// Runs a script of the shell as root, which has the function `user` for commands of such a user.
+pub fn run_beside_user(place: &Place, script: &str) {
+    run_script(place, script, "eval \"$SCRIPT\"");
+}
+
+fn run_script(place: &Place, script: &str, run_it: &str) {
     let prepare = r#"
         set -e
         mknod "$PLACE/fuse" c 10 229
         chmod 666 "$PLACE/fuse"
         mount --bind "$PLACE/fuse" /dev/fuse
-        exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c "$SCRIPT"
+        user() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
     "#;
     let output = run(Command::new("unshare")
-        .args(["-m", "sh", "-c", prepare])
+        .args(["-m", "sh", "-c", &format!("{prepare}{run_it}")])
         .env("PLACE", place.path())
         .env("SCRIPT", script));
     assert!(

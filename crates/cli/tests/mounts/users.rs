@@ -170,3 +170,60 @@ fn sync_puts_everything_on_the_image() {
     }));
     assert!(!after_kill(|_| {}), "it was on the image by chance");
 }
+
+/// Root has no access to such a mount, but may change its flags: all of it is done, or nothing.
+#[test]
+fn root_remounts_what_another_user_has_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    for path in [place.path(), &image, &place.mount_point()] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    place.program();
+    let script = r#"
+        set -e
+        cd "$PLACE"
+        has() { findmnt -no OPTIONS mnt | grep -q "^$1,"; }
+        on_image() {
+            cp image copy
+            e2fsck -fy copy > /dev/null 2>&1 || true
+            test "$(debugfs -R "cat $1" copy 2> /dev/null)" = $1
+        }
+        mke2fs -q -F -t ext4 -E root_owner=65534:65534 image
+        user ./finefs mount -o commit=3600 image mnt
+        if ls mnt 2> /dev/null; then echo "root can use it"; exit 1; fi
+        user sh -c "echo synced > mnt/synced"
+        ./finefs sync mnt
+        on_image synced
+        user sh -c "echo text > mnt/text"
+        ./finefs remount -o ro mnt
+        has ro
+        on_image text
+        if user touch mnt/more 2> /dev/null; then echo "it is writable"; exit 1; fi
+        ./finefs remount -o rw mnt
+        has rw
+        user touch mnt/more
+        user ./finefs umount mnt
+        # Where root does not find its server, nothing changes.
+        mkdir own
+        chown 65534 own
+        user env XDG_RUNTIME_DIR="$PLACE/own" ./finefs mount -o commit=3600 image mnt
+        said=$(./finefs remount -o ro mnt 2>&1) && exit 1
+        case $said in *"cannot become read-only: its server"*) ;; *) echo "$said"; exit 1;; esac
+        has rw
+        user touch mnt/again
+        user env XDG_RUNTIME_DIR="$PLACE/own" ./finefs umount mnt
+        # One that is read-only has nothing to write.
+        user env XDG_RUNTIME_DIR="$PLACE/own" ./finefs mount -o ro image mnt
+        ./finefs remount -o noexec mnt
+        has ro
+        findmnt -no OPTIONS mnt | grep -q noexec
+        user env XDG_RUNTIME_DIR="$PLACE/own" ./finefs umount mnt
+    "#;
+    run_beside_user(&place, script);
+    wait_for_image(&image);
+    check(&image);
+}
