@@ -20,11 +20,12 @@ const CORRECTED: u8 = 1;
 /// Repair what can be repaired safely, with a file that undoes it
 ///
 /// Replays the journal, removes orphans, and puts checksums, counts, bitmaps, link counts, types in
-/// entries, '..' and indexes of directories right; what no directory holds goes to lost+found.
-/// Where anything else is wrong (blocks claimed twice, damaged maps) nothing at all is changed:
-/// that is e2fsck's, but for what --also names, as check --json does. Ends with status 0 where
-/// nothing was wrong, 1 where it is right now, 4 where it was left, and 8 where it could not be
-/// done, or not all of the image could be read.
+/// entries, '..' and indexes of directories right; what no directory holds goes to lost+found,
+/// which is made, or made larger, where it must be; a file of that name goes there, too. Where
+/// anything else is wrong (blocks claimed twice, damaged maps), or there is no room for that,
+/// nothing at all is changed: that is e2fsck's, but for what --also names, as check --json does.
+/// Ends with status 0 where nothing was wrong, 1 where it is right now, 4 where it was left, and 8
+/// where it could not be done, or not all of the image could be read.
 #[derive(Args)]
 pub(crate) struct Repair {
     /// The image, a file or block device; IMAGE@p2 is a partition of it

@@ -118,15 +118,46 @@ pub fn remove_orphans(device: &Arc<dyn BlockDevice>) -> Result<(), String> {
 /// where there is no room for it, or the image cannot be written. All that is in use must be marked
 /// so.
 pub fn make_directory(device: &Arc<dyn BlockDevice>, name: &[u8]) -> Result<bool, String> {
+    let made = mounted(device, |namespace| {
+        namespace.make_directory(&Caller::root(), namespace.root(), name, 0o700)
+    });
+    Ok(made?.is_some())
+}
+
+/// Makes an empty file that has these names, which are not there, in a directory of the root. Gives
+/// its number; `None` where there is no room for all of them, or the image cannot be written: some
+/// may be there then. All that is in use must be marked so.
+pub fn make_names(
+    device: &Arc<dyn BlockDevice>,
+    directory: &[u8],
+    names: &[Vec<u8>],
+) -> Result<Option<u32>, String> {
+    mounted(device, |namespace| {
+        let caller = Caller::root();
+        let dir = namespace.lookup(&caller, namespace.root(), directory)?.ino;
+        let (first, rest) = names.split_first().ok_or(Error::Invalid)?;
+        let file = namespace.create_file(&caller, dir, first, 0)?.ino;
+        for name in rest {
+            namespace.make_link(&caller, file, dir, name)?;
+        }
+        u32::try_from(file.0).map_err(|_| Error::Invalid)
+    })
+}
+
+/// Mounts an image, has something done to it, and unmounts it. `None` where that found no room.
+fn mounted<T>(
+    device: &Arc<dyn BlockDevice>,
+    work: impl FnOnce(&Namespace) -> finefs_namespace::Result<T>,
+) -> Result<Option<T>, String> {
     let store = ExtStore::open(Arc::clone(device), &ExtOptions::default());
     let store = store.map_err(|error| error.to_string())?;
     let namespace = Namespace::without_thread(Arc::new(store), Options::default());
     let namespace = namespace.map_err(|error| detail(&error))?;
-    let made = namespace.make_directory(&Caller::root(), namespace.root(), name, 0o700);
+    let done = work(&namespace);
     namespace.shut_down().map_err(|error| detail(&error))?;
-    match made {
-        Ok(_) => Ok(true),
-        Err(Error::NoSpace | Error::ReadOnly | Error::Exists) => Ok(false),
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(Error::NoSpace | Error::ReadOnly | Error::Exists) => Ok(None),
         Err(error) => Err(detail(&error)),
     }
 }

@@ -24,6 +24,7 @@ mod xattrs;
 
 pub(crate) use directories::Runs;
 pub(crate) use htree::looks_like_index;
+pub(crate) use xattrs::inline_bytes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};

@@ -319,7 +319,7 @@ pub(super) fn inline_size(inode: &Inode<Vec<u8>>) -> Option<u64> {
 }
 
 /// The bytes of an inline directory behind `i_block`.
-pub(super) fn inline_bytes(inode: &Inode<Vec<u8>>) -> Vec<u8> {
+pub(crate) fn inline_bytes(inode: &Inode<Vec<u8>>) -> Vec<u8> {
     let region = inode.xattr_bytes().map(XattrRegion::in_inode);
     let Some(Ok(Some(region))) = region else {
         return Vec::new();

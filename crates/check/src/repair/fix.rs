@@ -12,7 +12,8 @@ use finefs_ext_disk::inode::{Inode, InodeFlags, LINKS_MAX, LINKS_UNCOUNTED};
 use finefs_ext_disk::superblock::SUPERBLOCK_OFFSET;
 use finefs_ext_disk::{Ino, PhysBlock, xattr};
 
-use super::{groups, index, lost, superblock};
+use super::lost::{self, Attached};
+use super::{groups, index, superblock};
 use crate::finding::{Finding, Findings, Problem, Report};
 use crate::pass::{Check, Runs};
 use crate::walk;
@@ -35,6 +36,7 @@ pub(crate) fn all(
     let fix = Fix { view, check };
     let mut groups = BTreeSet::new();
     let mut indexes = BTreeSet::new();
+    let mut waiting = Vec::new();
     let mut is_all = true;
     for finding in &report.findings {
         let done = match finding.problem {
@@ -57,6 +59,17 @@ pub(crate) fn all(
                 finding.object.inode.map(|ino| indexes.insert(ino));
                 true
             }
+            Problem::Disconnected | Problem::Unattached => match finding.object.inode {
+                Some(ino) => match lost::attach(&fix, ino)? {
+                    Attached::Done => true,
+                    Attached::Waits => {
+                        waiting.push(ino);
+                        true
+                    }
+                    Attached::Cannot => false,
+                },
+                None => false,
+            },
             _ => fix.one(finding)?,
         };
         is_all &= done || !finding.is_error();
@@ -68,7 +81,7 @@ pub(crate) fn all(
         groups::rewrite(&fix, group, whole)?;
     }
     groups::totals(&fix)?;
-    is_all &= lost::make(&fix, report)?;
+    is_all &= lost::make(&fix, report, &waiting)?;
     let mut errors = report.findings.iter().filter(|f| f.is_error()).peekable();
     if errors.peek().is_some() && errors.all(|finding| finding.problem == Problem::QuotaUsage) {
         is_all &= fix.quotas()?;
@@ -141,7 +154,6 @@ impl Fix<'_> {
                 self.attributes(block, Some(finding.value as u32))?
             }
             (Problem::DotDot, Some(ino), _) => self.dotdot(ino, finding.value as u32)?,
-            (Problem::Disconnected | Problem::Unattached, Some(ino), _) => lost::attach(self, ino)?,
             _ => false,
         })
     }
@@ -265,7 +277,12 @@ impl Fix<'_> {
     }
 
     fn dotdot(&self, ino: u32, parent: u32) -> Result<bool, String> {
-        let blocks = self.blocks(ino)?.unwrap_or_default();
+        let Some(blocks) = self.blocks(ino)? else {
+            // It lies in the inode, and so does the number of its parent.
+            return self.inode(ino, |inode| {
+                inode.block_area_mut()[..4].copy_from_slice(&parent.to_le_bytes());
+            });
+        };
         let (Some(first), Some((_, inode))) = (blocks.first(), self.read_inode(ino)?) else {
             return Ok(false);
         };

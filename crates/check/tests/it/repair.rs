@@ -2,7 +2,7 @@
 //! nothing to do, and undo puts every byte back.
 
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -214,7 +214,7 @@ fn damage_is_put_right() {
         ("lost+found itself", "unlink /lost+found", &[]),
     ];
     let dir = tempfile::tempdir().unwrap();
-    for kind in KINDS.iter().filter(|kind| kind.0 != "ext4-inline") {
+    for kind in KINDS {
         let image = make(dir.path(), kind);
         let good = std::fs::read(&image).unwrap();
         let (first, second) = (dir.path().join("first"), dir.path().join("second"));
@@ -288,15 +288,147 @@ fn random_damage_is_put_right_or_left_alone() {
     assert!(repaired > rounds / 4, "{repaired} of {rounds}");
 }
 
-/// What keeps lost+found from being made is told, and nothing is changed.
+/// Everything that a repair attached, by inode number.
+fn attached(image: &Path) -> Vec<String> {
+    let listed = run(Command::new("debugfs")
+        .args(["-R", "ls -p /lost+found"])
+        .arg(image));
+    let names = listed.lines().filter_map(|line| line.split('/').nth(5));
+    let mut names: Vec<String> = names
+        .filter(|it| it.starts_with('#'))
+        .map(str::to_owned)
+        .collect();
+    names.sort();
+    names
+}
+
+/// As e2fsck has it: the name is taken from the file, which is among the lost then.
 #[test]
-fn without_a_place_for_what_is_lost_nothing_is_done() {
+fn a_file_that_is_called_lost_and_found_gives_its_name_away() {
     let dir = tempfile::tempdir().unwrap();
-    for kind in [&KINDS[0], &KINDS[2]] {
-        let image = make(dir.path(), kind);
-        // The name is that of a file.
-        let script = "rmdir /lost+found\nwrite /dev/null lost+found\nunlink /holes";
-        damage(&image, script);
+    let text = dir.path().join("text");
+    std::fs::write(&text, "kept").unwrap();
+    for kind in [0, 2, 3, 5] {
+        let script = format!(
+            "rmdir /lost+found\nwrite {} lost+found\nunlink /holes\nunlink /a/b",
+            text.display()
+        );
+        let image = make(dir.path(), &KINDS[kind]);
+        damage(&image, &script);
+        let what = KINDS[kind].0;
+        let theirs = dir.path().join("theirs");
+        std::fs::copy(&image, &theirs).unwrap();
+        let fixed = Command::new("e2fsck").arg("-fy").arg(&theirs).output();
+        assert_eq!(fixed.unwrap().status.code(), Some(1), "{what}");
+        assert!(prove(&image, what), "{what}: refused");
+        let names = attached(&image);
+        assert_eq!(names.len(), 3, "{what}: {names:?}");
+        assert_eq!(names, attached(&theirs), "{what}");
+        let shown = |name: &String| {
+            let request = format!("cat /lost+found/{name}");
+            run(Command::new("debugfs").args(["-R", &request]).arg(&image))
+        };
+        let mut files = names.iter().filter(|name| name.len() > 1);
+        assert!(files.any(|name| shown(name) == "kept"), "{what}");
+    }
+}
+
+/// Kinds whose `lost+found` has one block of 1 KiB; what its entries take of it.
+const SMALL: [(&str, &str, &[&str], usize); 3] = [
+    ("ext2-small", "12M", &["-t", "ext2", "-b", "1024"], 1024),
+    ("ext4-small", "12M", &["-t", "ext4", "-b", "1024"], 1012),
+    (
+        "inline-small",
+        "12M",
+        &["-t", "ext4", "-b", "1024", "-I", "512", "-O", "inline_data"],
+        1012,
+    ),
+];
+
+/// Makes one where `lost+found` is full and 400 files and a directory are lost.
+fn make_full(dir: &Path, kind: &(&str, &str, &[&str], usize)) -> PathBuf {
+    let image = make(dir, &(kind.0, kind.1, kind.2));
+    let mut script = "rmdir /lost+found\nmkdir /lost+found\ncd /lost+found\n".to_owned();
+    // Behind '.' and '..', which take 24 bytes.
+    for (number, length) in [248, 248, 248, kind.3 - 24 - 3 * 256 - 8]
+        .iter()
+        .enumerate()
+    {
+        script += &format!("mknod {number:0length$} p\n");
+    }
+    for number in 0..400 {
+        script += &format!("unlink \"/many/a file with a longer name {number}\"\n");
+    }
+    damage(&image, &(script + "unlink /a/b"));
+    image
+}
+
+#[test]
+fn a_full_lost_and_found_becomes_larger() {
+    let dir = tempfile::tempdir().unwrap();
+    for kind in &SMALL {
+        let image = make_full(dir.path(), kind);
+        assert!(prove(&image, kind.0), "{}: refused", kind.0);
+        assert_eq!(attached(&image).len(), 401, "{}", kind.0);
+    }
+}
+
+#[test]
+fn a_lost_and_found_with_an_index_takes_what_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = make(
+        dir.path(),
+        &("indexed", "12M", &["-t", "ext4", "-b", "1024"]),
+    );
+    let nodes = (0..300).map(|number| format!("mknod one-of-many-with-a-longer-name-{number} p\n"));
+    damage(
+        &image,
+        &("cd /lost+found\n".to_owned() + &nodes.collect::<String>()),
+    );
+    let sorted = Command::new("e2fsck").arg("-fyD").arg(&image).output();
+    assert!(sorted.unwrap().status.code().is_some_and(|code| code < 2));
+    let lost = (0..300).map(|at| format!("unlink \"/many/a file with a longer name {at}\"\n"));
+    damage(&image, &lost.collect::<String>());
+    assert!(prove(&image, "with an index"), "refused");
+    assert_eq!(attached(&image).len(), 300);
+    let index = run(Command::new("debugfs")
+        .args(["-R", "htree /lost+found"])
+        .arg(&image));
+    assert!(index.contains("Number of entries (count)"), "{index}");
+}
+
+fn free_blocks(image: &Path) -> usize {
+    let shown = run(Command::new("dumpe2fs").arg("-h").arg(image));
+    let line = shown.lines().find(|line| line.starts_with("Free blocks:"));
+    line.unwrap()
+        .split_whitespace()
+        .last()
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+/// What keeps lost+found from becoming larger is told, and nothing is changed.
+#[test]
+fn without_room_for_what_is_lost_nothing_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    for kind in &SMALL[..2] {
+        let image = make_full(dir.path(), kind);
+        let fill = dir.path().join("fill");
+        for number in 0.. {
+            let free = free_blocks(&image);
+            if free == 0 {
+                break;
+            }
+            // Large files take blocks for their maps, too.
+            let blocks = if free > 12 {
+                free - free / 100 - 8
+            } else {
+                free
+            };
+            std::fs::write(&fill, vec![1; blocks.max(1) * 1024]).unwrap();
+            damage(&image, &format!("write {} /fill{number}", fill.display()));
+        }
         assert!(!prove(&image, kind.0), "{}", kind.0);
     }
 }
