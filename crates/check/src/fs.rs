@@ -359,8 +359,8 @@ fn read_superblock(source: &Source) -> Result<Superblock, String> {
         .map_err(|error| format!("reading the superblock: {error}"))?;
     let sb = Superblock::parse(&bytes)
         .map_err(|_| "no ext2, ext3 or ext4 file system here; check path and --offset")?;
-    if sb.incompat().contains(Incompat::JOURNAL_DEV) {
-        return Err("this is an external journal; check the file system that uses it".to_owned());
+    if let Some(what) = replay::what_journal(&*source.device) {
+        return Err(what);
     }
     let gate = Gate::of(sb.compat(), sb.incompat(), sb.ro_compat());
     match gate.refused.is_empty() {

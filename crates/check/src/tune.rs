@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_ext::replay;
 use finefs_ext_disk::checksum::FsSeed;
 use finefs_ext_disk::features::{Compat, FeatureWord, Incompat, RoCompat};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
@@ -66,6 +67,9 @@ pub fn tune(device: &Arc<dyn BlockDevice>, changes: &Changes) -> Result<Superblo
         Superblock::parse(&bytes).map_err(|error| format!("{name}: {error}"))
     };
     let mut primary = read(SUPERBLOCK_OFFSET)?;
+    if let Some(what) = replay::what_journal(&**device) {
+        return Err(format!("{name}: {what}"));
+    }
     let geometry = primary
         .validate()
         .map_err(|error| format!("{name}: superblock: {error}; run finefs check"))?;

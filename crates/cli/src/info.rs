@@ -12,13 +12,14 @@ use clap::Args;
 use finefs::MasterKey;
 use finefs::front_end::Format;
 use finefs_block::{Access, BlockDevice};
-use finefs_ext::{ExtOptions, ExtStore, PolicyInfo};
+use finefs_ext::{ExtOptions, ExtStore, JournalDeviceInfo, PolicyInfo};
 use serde::Serialize;
 
 use crate::journals::Journals;
 use crate::{CliResult, Failure, keys, output, size};
 
-/// Show what an image is: superblock, features, journal, free space, groups
+/// Show what an image is: superblock, features, journal, free space, groups; or which file systems
+/// an external journal belongs to
 #[derive(Args)]
 pub(crate) struct Info {
     /// The image, a file or block device; IMAGE@p2 is a partition of it
@@ -48,6 +49,9 @@ impl Info {
             .map_err(Failure::new)?;
         if let Some(path) = &self.policy {
             return output::print(&self.policy_text(device, path)?);
+        }
+        if let Some(info) = JournalDeviceInfo::gather(&device) {
+            return output::print(&self.text(&info)?);
         }
         let journal = self.journals.open_for(&image, offset)?;
         let text = match finefs::front_end::format_of(&*device) {

@@ -45,8 +45,8 @@ pub enum MountErrorKind {
     },
     /// Features, a revision or the like that finefs cannot read.
     Incompatible(String),
-    /// It is the journal of another file system.
-    JournalDevice,
+    /// It is no file system but the journal of others, as these words say.
+    JournalDevice(String),
     /// Its journal lies on another device.
     ExternalJournal {
         /// The journal must be replayed before the image can be read rightly.
@@ -115,9 +115,9 @@ impl fmt::Display for MountError {
             MountErrorKind::Incompatible(what) => {
                 write!(f, "cannot be read: {what} not supported; use the kernel's driver")
             }
-            MountErrorKind::JournalDevice => f.write_str(
-                "is an external journal, not a file system; give the image that it belongs to",
-            ),
+            MountErrorKind::JournalDevice(what) => {
+                f.write_str(what)
+            }
             MountErrorKind::ExternalJournal { needs_recovery } => write!(
                 f,
                 "the journal lies on another device (external journal){}; give it (mount -o \

@@ -10,6 +10,7 @@ use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock
 
 use crate::error::{Backup, MountErrorKind, disk_detail};
 use crate::features::Gate;
+use crate::journal::external;
 
 /// A superblock that was found good, and what it says.
 pub(crate) struct Found {
@@ -38,10 +39,10 @@ pub(crate) fn read_superblock(
             backup: find_backup(device, Some(&superblock)),
         },
     };
-    superblock.verify_checksum().map_err(damaged)?;
-    if superblock.incompat().contains(Incompat::JOURNAL_DEV) {
-        return Err(MountErrorKind::JournalDevice);
+    if let Some(what) = external::what_journal(device) {
+        return Err(MountErrorKind::JournalDevice(what));
     }
+    superblock.verify_checksum().map_err(damaged)?;
     let encoding = superblock.encoding();
     if superblock.incompat().contains(Incompat::CASEFOLD) && encoding != ENCODING_UTF8_12_1 {
         let what = format!("encoding {encoding} of names (casefold)");

@@ -3,6 +3,7 @@
 //! [`ImageInfo`] prints as text like `dumpe2fs -h` does, and is serialised for scripts (field names
 //! are part of the command line's interface).
 
+mod journal_device;
 mod policy;
 mod text;
 
@@ -17,6 +18,7 @@ use finefs_ext_disk::group::{GroupChecksum, GroupDesc, GroupFlags};
 use finefs_ext_disk::inode::InodeRules;
 use finefs_ext_disk::superblock::{ErrorPolicy, State, SuperFlags, Superblock, until_nul};
 use finefs_namespace::Ino;
+pub use journal_device::JournalDeviceInfo;
 pub use policy::PolicyInfo;
 use serde::Serialize;
 
@@ -29,6 +31,7 @@ use crate::journal::{Journal, Log};
 use crate::mount;
 use crate::orphans;
 use crate::state;
+use crate::uuid::shown as uuid;
 
 /// What an image is. Counts are as the image has them, a journal's log not replayed.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -406,18 +409,6 @@ fn of_superblock(superblock: &Superblock) -> ImageInfo {
         first_orphan: superblock.last_orphan(),
         ..ImageInfo::default()
     }
-}
-
-fn uuid(bytes: &[u8; 16]) -> String {
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!(
-        "{}-{}-{}-{}-{}",
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..]
-    )
 }
 
 fn flags(flags: SuperFlags) -> Vec<&'static str> {

@@ -23,6 +23,7 @@
 //! | `store` | the [`finefs_namespace::Store`] |
 //! | `mmp` | the block that keeps other hosts away |
 //! | `trim` | storage below free blocks is given back |
+//! | `uuid` | UUIDs as text |
 //! | [`info`] | what an image is, for people and scripts |
 //!
 //! # Invariants
@@ -67,11 +68,12 @@ mod state;
 mod store;
 mod sync;
 mod trim;
+mod uuid;
 
 pub use crypt::{KEY_BYTES, MasterKey};
 pub use error::{MountError, MountErrorKind};
 pub use found::{is_ext, length_of_truncated};
-pub use info::{ImageInfo, PolicyInfo};
+pub use info::{ImageInfo, JournalDeviceInfo, PolicyInfo};
 pub use on_error::OnError;
 pub use quota::{QuotaEntry, QuotaInfo, QuotaKind, QuotaReport, QuotaUsage};
 pub use store::ExtStore;

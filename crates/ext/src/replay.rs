@@ -16,7 +16,9 @@ use crate::quota::QuotaUsage;
 use crate::recover::{self, Finding};
 use crate::{ExtOptions, ExtStore};
 
-pub use crate::journal::external::{has_external_journal, is_external, is_journal_of};
+pub use crate::journal::external::{
+    has_external_journal, is_external, is_journal_of, what_journal,
+};
 pub use crate::journal::listing::{LogBlock, LogContent, LogCopy, LogListing};
 
 /// What the journal of an image asks for.

@@ -193,3 +193,69 @@ fn an_external_journal_of_reiserfs_is_written() {
     let said = place.fails(8, &["check", "image"]);
     assert!(said.contains("is reiserfs"), "{said}");
 }
+
+/// What an external journal is, and whose, is told; it is no damaged file system.
+#[test]
+fn an_external_journal_says_whose_it_is() {
+    let place = Place::new();
+    let journal = place.path("journal");
+    let mut mke2fs = Command::new("mke2fs");
+    mke2fs.args(["-q", "-b", "1024", "-L", "log", "-O", "journal_dev"]);
+    judged(mke2fs.arg(&journal).arg("8192").output().unwrap());
+    let info = || -> serde_json::Value {
+        serde_json::from_str(&place.ok(&["info", "--json", "journal"])).unwrap()
+    };
+    let new = info();
+    assert_eq!(new["kind"], "external journal");
+    assert_eq!(new["volume_name"], "log");
+    assert_eq!(new["users"], serde_json::json!([]));
+    assert_eq!(new["block_size_bytes"], 1024);
+    assert_eq!(new["size_bytes"], 8 << 20);
+    assert_eq!(new["problems"], serde_json::json!([]));
+    let mut dumpe2fs = Command::new("dumpe2fs");
+    let shown = judged(dumpe2fs.arg("-h").arg(&journal).output().unwrap());
+    assert!(shown.contains(new["uuid"].as_str().unwrap()), "{shown}");
+    let unused = "is an external journal that no file system uses yet";
+    assert!(place.fails(8, &["check", "journal"]).contains(unused));
+
+    let make = [
+        "mkfs",
+        "-q",
+        "--size",
+        "16m",
+        "-b",
+        "1024",
+        "-J",
+        "device=journal",
+        "image",
+    ];
+    place.ok(&make);
+    let image: serde_json::Value =
+        serde_json::from_str(&place.ok(&["info", "--json", "image"])).unwrap();
+    let user = image["uuid"].as_str().unwrap();
+    assert_eq!(info()["users"], serde_json::json!([user]));
+    let text = place.ok(&["info", "journal"]);
+    for line in [
+        "Kind:                     external journal\n".to_owned(),
+        format!("Used by:                  {user}\n"),
+        "Block size:               1024\n".to_owned(),
+    ] {
+        assert!(text.contains(&line), "{text}");
+    }
+    fs::create_dir(place.path("dir")).unwrap();
+    let whose = format!("is the external journal of the file system {user}");
+    for (status, words) in [
+        (2, &["ls", "journal"][..]),
+        (8, &["check", "journal"]),
+        (8, &["repair", "journal"]),
+        (1, &["resize", "journal", "20m"]),
+        (1, &["tune", "-L", "x", "journal"]),
+        (1, &["mount", "journal", "dir"]),
+        (1, &["cp", "dir", "journal:/"]),
+        (1, &["build", "built", "journal"]),
+    ] {
+        let said = place.fails(status, words);
+        assert!(said.contains(&whose), "{words:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}

@@ -6,7 +6,11 @@ use std::time::{Duration, SystemTime};
 use super::{GroupInfo, ImageInfo, JournalInfo};
 
 /// Writes a name and a value.
-fn line(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt::Result {
+pub(super) fn line(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    value: impl fmt::Display,
+) -> fmt::Result {
     writeln!(f, "{:<26}{value}", format!("{name}:"))
 }
 
@@ -201,12 +205,12 @@ impl GroupInfo {
     }
 }
 
-fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
+pub(super) fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
     if text.is_empty() { otherwise } else { text }
 }
 
 /// A number of bytes, and the same in larger units.
-struct Bytes(u64);
+pub(super) struct Bytes(pub(super) u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -231,7 +235,7 @@ impl fmt::Display for Bytes {
 const YEAR_10000: u64 = 253_402_300_800;
 
 /// Seconds since 1970 as a date in UTC; 0 is never.
-struct Time(u64);
+pub(super) struct Time(pub(super) u64);
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -14,6 +14,7 @@ use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock
 use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Result};
 
 use super::{Journal, at_journal};
+use crate::uuid::shown as uuid;
 
 /// Whether the file system says that its journal lies on another device.
 pub fn is_external(superblock: &Superblock) -> bool {
@@ -40,6 +41,47 @@ fn read(device: &dyn BlockDevice) -> Option<Superblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
     Superblock::parse(&bytes).ok()
+}
+
+/// The superblock of the log on an external journal, which begins with `owner`; why not, where it
+/// cannot be read.
+pub(crate) fn log_of(
+    device: &dyn BlockDevice,
+    owner: &Superblock,
+) -> std::result::Result<JournalSuperblock, String> {
+    let wrong = |why: &dyn std::fmt::Display| format!("journal superblock: {why}");
+    let block_bytes = owner
+        .block_size()
+        .ok_or_else(|| wrong(&"no place for it"))?;
+    let block = SUPERBLOCK_OFFSET / u64::from(block_bytes) + 1;
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    let read = device.read_at(block * u64::from(block_bytes), &mut bytes);
+    read.map_err(|error| wrong(&error))?;
+    JournalSuperblock::parse(&bytes).map_err(|error| wrong(&error))
+}
+
+/// The UUIDs of the file systems that use a journal.
+pub(crate) fn users_of(log: &JournalSuperblock) -> Vec<[u8; 16]> {
+    (0..log.nr_users() as usize)
+        .map_while(|at| log.user(at))
+        .collect()
+}
+
+/// What a device is, in words, where that is an external journal, and what to give instead.
+pub fn what_journal(device: &dyn BlockDevice) -> Option<String> {
+    let owner = read(device).filter(|it| it.incompat().contains(Incompat::JOURNAL_DEV))?;
+    let users = log_of(device, &owner)
+        .map(|log| users_of(&log))
+        .unwrap_or_default();
+    let users: Vec<String> = users.iter().map(uuid).collect();
+    let of = match &users[..] {
+        [] => return Some("is an external journal that no file system uses yet".to_owned()),
+        [user] => format!("file system {user}"),
+        users => format!("file systems {}", users.join(", ")),
+    };
+    Some(format!(
+        "is the external journal of the {of}; give the image of that"
+    ))
 }
 
 /// Opens the journal on `device`, which must be that of the file system.
