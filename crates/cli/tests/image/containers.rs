@@ -108,13 +108,14 @@ fn layout(place: &Place) {
             "digest": blob(&path, config.as_bytes()), "size": config.len(),
         });
         let text = serde_json::json!({"schemaVersion": 2, "config": config, "layers": layers});
-        blob(&path, text.to_string().as_bytes())
+        let text = text.to_string();
+        (blob(&path, text.as_bytes()), text.len())
     };
     let both = manifest("amd64", &[&base, &upper]);
     let other = manifest("arm64", &[&layer(&[("arm", "64")], "")]);
-    let platform = |architecture: &str, digest: &str| {
+    let platform = |architecture: &str, (digest, size): &(String, usize)| {
         serde_json::json!({
-            "digest": digest, "size": 1,
+            "digest": digest, "size": size,
             "platform": {"os": "linux", "architecture": architecture},
         })
     };
@@ -122,11 +123,12 @@ fn layout(place: &Place) {
         "schemaVersion": 2,
         "manifests": [platform("arm64", &other), platform("amd64", &both)],
     });
-    let index = blob(&path, index.to_string().as_bytes());
+    let text = index.to_string();
+    let index = blob(&path, text.as_bytes());
     let top = serde_json::json!({
         "schemaVersion": 2,
         "manifests": [{
-            "digest": index, "size": 1,
+            "digest": index, "size": text.len(),
             "annotations": {"org.opencontainers.image.ref.name": "latest"},
         }],
     });
@@ -362,4 +364,55 @@ fn damaged_container_images_are_refused() {
         fs::write(&path, before).unwrap();
     }
     assert_eq!(damaged, 5);
+}
+
+/// A digest does not tell how much there is to read.
+#[test]
+fn sizes_of_descriptors_are_compared() {
+    let place = Place::new();
+    let path = place.path("layout");
+    let layer = layer(&[("a", "a")], "");
+    let config = br#"{"os": "linux", "architecture": "amd64"}"#;
+    let build = [
+        "build",
+        "-q",
+        "image",
+        "--platform",
+        "linux/amd64",
+        "oci:layout",
+    ];
+    // What has a wrong size: nothing first.
+    for wrong in ["", "manifest", "config", "layer"] {
+        let descriptor = |name: &str, bytes: &[u8]| {
+            let size = bytes.len() + usize::from(name == wrong);
+            serde_json::json!({"digest": blob(&path, bytes), "size": size})
+        };
+        let text = serde_json::json!({
+            "schemaVersion": 2,
+            "config": descriptor("config", config),
+            "layers": [descriptor("layer", &layer)],
+        });
+        let manifest = text.to_string();
+        let manifests = [descriptor("manifest", manifest.as_bytes())];
+        let index = serde_json::json!({"schemaVersion": 2, "manifests": manifests});
+        fs::write(path.join("index.json"), index.to_string()).unwrap();
+        let bytes = match wrong {
+            "" => {
+                place.ok(&build);
+                fs::remove_file(place.path("image")).unwrap();
+                continue;
+            }
+            "manifest" => manifest.as_bytes(),
+            "config" => config,
+            _ => &layer[..],
+        };
+        let digest = blob(&path, bytes).replace("sha256:", "");
+        let (there, said) = (bytes.len(), bytes.len() + 1);
+        let line = format!(
+            "finefs: layout/blobs/sha256/{digest}: is damaged: it has {there} bytes, its \
+             descriptor says {said}\n"
+        );
+        assert_eq!(place.fails(1, &build), line, "{wrong}");
+        assert!(!place.path("image").exists());
+    }
 }

@@ -140,6 +140,8 @@ struct Descriptor {
     #[serde(default, rename = "mediaType")]
     media_type: String,
     digest: String,
+    /// Of the blob, in bytes. The specification wants it.
+    size: Option<u64>,
     platform: Option<Described>,
     #[serde(default)]
     annotations: std::collections::HashMap<String, String>,
@@ -230,21 +232,21 @@ impl Lister<'_> {
             if !document.layers.is_empty() || document.manifests.is_empty() {
                 break;
             }
-            let blob = blob(layout, &self.choose(&index, &document.manifests)?.digest)?;
+            let blob = blob(layout, self.choose(&index, &document.manifests)?)?;
             document = parse(&blob.path, &blob.json()?)?;
         }
         if document.layers.is_empty() {
             return Err(refused(&index, "the image has no layers"));
         }
         if let Some(config) = document.config.filter(|_| self.is_platform_asked) {
-            self.check_platform(&index, &blob(layout, &config.digest)?.json()?)?;
+            self.check_platform(&index, &blob(layout, &config)?.json()?)?;
         }
         for layer in &document.layers {
             if !layer.media_type.is_empty() && !layer.media_type.contains("tar") {
                 let reason = format!("layers of type {} are not known", layer.media_type);
                 return Err(refused(&index, &reason));
             }
-            let blob = blob(layout, &layer.digest)?;
+            let blob = blob(layout, layer)?;
             self.layer(&blob.path, Some(&blob.hex))?;
         }
         Ok(())
@@ -561,7 +563,9 @@ impl Blob {
     }
 }
 
-fn blob(layout: &Path, digest: &str) -> Result<Blob> {
+/// Finds a blob, which must have the size that is said of it.
+fn blob(layout: &Path, descriptor: &Descriptor) -> Result<Blob> {
+    let digest = &descriptor.digest;
     let hex = digest.strip_prefix("sha256:").filter(|hex| {
         hex.len() == 64
             && hex
@@ -569,8 +573,18 @@ fn blob(layout: &Path, digest: &str) -> Result<Blob> {
                 .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
     });
     let hex = hex.ok_or_else(|| refused(layout, &format!("digest {digest} is not known")))?;
+    let path = layout.join("blobs/sha256").join(hex);
+    let found = path.metadata();
+    let found = found.map_err(|error| Error::host(path.display().to_string(), error))?;
+    if let Some(size) = descriptor.size.filter(|size| *size != found.len()) {
+        let reason = format!(
+            "is damaged: it has {} bytes, its descriptor says {size}",
+            found.len()
+        );
+        return Err(refused(&path, &reason));
+    }
     Ok(Blob {
-        path: layout.join("blobs/sha256").join(hex),
+        path,
         hex: hex.to_owned(),
     })
 }
