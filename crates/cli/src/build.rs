@@ -227,7 +227,7 @@ fn run_to(
 }
 
 /// Where a signal was the reason, that is the status of the program.
-fn give_up<T>(reason: String) -> CliResult<T> {
+pub(crate) fn give_up<T>(reason: String) -> CliResult<T> {
     if copying::watch_signals()?.load(Ordering::Relaxed) {
         output::say(reason);
         std::process::exit(i32::from(copying::INTERRUPTED));

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 use finefs_image::build::{self, Free, Owners, Rules, Source};
@@ -111,7 +112,7 @@ impl Mkfs {
                 status = crate::build::status(&built.left_out);
                 built.file_system
             }
-            (false, None) => make(place, &options, as_mke2fs).map_err(Failure::new)?,
+            (false, None) => make(place, &options, as_mke2fs)?,
         };
         made.image = self.image.display().to_string();
         for note in &made.notes {
@@ -172,12 +173,17 @@ fn fill(
 }
 
 /// Makes it. As mke2fs, what is there is lost unless somebody at a terminal says no.
-fn make(place: Place, options: &Options, as_mke2fs: bool) -> mkfs::Result<mkfs::Made> {
-    match mkfs::make_at(&place, options) {
+fn make(place: Place, options: &Options, as_mke2fs: bool) -> CliResult<mkfs::Made> {
+    // A new file goes at a signal. What was there before, a signal leaves as it is then.
+    let stop = match place.is_there() {
+        true => Arc::default(),
+        false => copying::watch_signals()?,
+    };
+    let made = match mkfs::make_at_until(&place, options, &stop) {
         Err(MkfsError::InUse { path, what }) if as_mke2fs => {
             let line = format!("{} holds {what}", path.display());
             if !has_consent(&line) {
-                return Err(MkfsError::InUse { path, what });
+                return Err(Failure::new(MkfsError::InUse { path, what }));
             }
             let place = Place {
                 may_overwrite: true,
@@ -186,7 +192,11 @@ fn make(place: Place, options: &Options, as_mke2fs: bool) -> mkfs::Result<mkfs::
             mkfs::make_at(&place, options)
         }
         made => made,
-    }
+    };
+    made.or_else(|error| match error {
+        MkfsError::Interrupted(_) => crate::build::give_up(error.to_string()),
+        error => Err(Failure::new(error)),
+    })
 }
 
 /// True where there is nobody to ask.

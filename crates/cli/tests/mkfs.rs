@@ -1,10 +1,13 @@
 //! `finefs mkfs`, by its own name and by mke2fs's: the same bytes as mke2fs makes, messages, exit
 //! codes and JSON. All switches, large images and the kernel: `cargo run -p xtask -- prove mkfs`.
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 const UUID: &str = "11111111-2222-4333-8444-555555555555";
@@ -420,4 +423,48 @@ fn a_journal_that_lies_elsewhere() {
     assert!(found.status.success(), "{}", text(&found.stdout));
     let refused = bench.finefs(&words, &bench.path("other"));
     assert!(text(&refused.stderr).contains("is the journal of a file system"));
+}
+
+/// Makes a file system that is looked through for bad blocks first, which takes long, and sends a
+/// signal when the image is open.
+fn interrupted(bench: &Bench, image: &Path, signal: Signal) -> Output {
+    let mut mkfs = Command::new(env!("CARGO_BIN_EXE_finefs"));
+    mkfs.args(["mkfs", "-q", "-c", "--size", "256g"]).arg(image);
+    mkfs.stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut child = mkfs.current_dir(bench.dir.path()).spawn().unwrap();
+    let open = PathBuf::from(format!("/proc/{}/fd", child.id()));
+    let is_it = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| std::fs::read_link(entry.path()).is_ok_and(|it| it == image))
+    };
+    while !std::fs::read_dir(&open).is_ok_and(|mut all| all.any(is_it)) {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn an_interrupted_mkfs_leaves_no_new_file() {
+    let bench = Bench::new();
+    let image = bench.path("image");
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let ended = interrupted(&bench, &image, signal);
+        let said = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(130), "{said}");
+        let wanted = format!(
+            "finefs: {}: interrupted; nothing was made\n",
+            image.display()
+        );
+        assert_eq!(said, wanted);
+        assert_eq!(std::fs::read_dir(bench.dir.path()).unwrap().count(), 4);
+    }
+    // What was there before stays, and a signal ends at once.
+    std::fs::write(&image, "mine").unwrap();
+    let ended = interrupted(&bench, &image, Signal::TERM);
+    assert_eq!(ended.status.signal(), Some(15), "{ended:?}");
+    let mut start = [0; 4];
+    let file = std::fs::File::open(&image).unwrap();
+    file.read_exact_at(&mut start, 0).unwrap();
+    assert_eq!(&start, b"mine");
 }

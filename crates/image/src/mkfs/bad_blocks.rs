@@ -86,7 +86,10 @@ pub(super) fn unreadable(device: &dyn BlockDevice, geo: &Geometry) -> io::Result
     while block < geo.blocks_count {
         let count = per_read.min(geo.blocks_count - block);
         let part = &mut buffer[..count as usize * block_size];
-        if device.read_at(block * block_size as u64, part).is_err() {
+        if let Err(error) = device.read_at(block * block_size as u64, part) {
+            if error.kind() == io::ErrorKind::Interrupted {
+                return Err(error);
+            }
             for block in block..block + count {
                 let one = &mut buffer[..block_size];
                 if device.read_at(block * block_size as u64, one).is_err() {

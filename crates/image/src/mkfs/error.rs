@@ -81,6 +81,9 @@ pub enum MkfsError {
         /// What is there.
         what: String,
     },
+    /// Somebody wanted it to stop.
+    #[error("{}: interrupted; nothing was made", .0.display())]
+    Interrupted(PathBuf),
     /// Reading or writing failed.
     #[error("{place}: cannot be {action}: {error}; check the storage")]
     Io {

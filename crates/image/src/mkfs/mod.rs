@@ -52,6 +52,7 @@ mod profile;
 mod quota;
 mod shape;
 mod space;
+mod stopping;
 mod tables;
 
 use build::Build;
@@ -65,7 +66,7 @@ use groups::TableState;
 pub use identity::{format_uuid, parse_uuid};
 pub use options::{Defaults, FsType, OnError, Options};
 pub(crate) use place::spoil;
-pub use place::{Place, found_at, length_of, make_at, plan_at};
+pub use place::{Place, found_at, length_of, make_at, make_at_until, plan_at};
 use serde::Serialize;
 use std::io;
 use std::sync::Arc;

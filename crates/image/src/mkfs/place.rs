@@ -4,6 +4,7 @@ use super::build::Build;
 use super::error::{MkfsError, Result};
 use super::journal_device;
 use super::options::Options;
+use super::stopping::Stopping;
 use super::{Made, plan, write};
 use crate::error::Error;
 use finefs_block::{Access, BlockDevice, OpenError, PartitionDevice, Patience};
@@ -14,6 +15,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// A device's size counts in whole pages, so that the kernel can reach the last block.
@@ -61,7 +63,8 @@ impl Place {
         })
     }
 
-    fn is_there(&self) -> bool {
+    /// Whether there is something already.
+    pub fn is_there(&self) -> bool {
         finefs_disk::is_url(self.path.as_os_str()) || self.path.symlink_metadata().is_ok()
     }
 
@@ -167,31 +170,58 @@ pub(crate) fn spoil(place: &Place) -> io::Result<()> {
 /// Those of [`super::make`], and those of opening. A file that was not there before is not there
 /// after an error.
 pub fn make_at(place: &Place, options: &Options) -> Result<Made> {
-    match place.is_there() {
-        true => make_over(place, options),
-        false => make_new(place, options),
-    }
+    make_at_until(place, options, &AtomicBool::new(false))
 }
 
-fn make_new(place: &Place, options: &Options) -> Result<Made> {
+/// The same; where `stop` is set before it is done, it is not done.
+///
+/// # Errors
+/// [`MkfsError::Interrupted`], too.
+pub fn make_at_until(place: &Place, options: &Options, stop: &AtomicBool) -> Result<Made> {
+    let made = match place.is_there() {
+        true => make_over(place, options, stop),
+        false => make_new(place, options, stop),
+    };
+    made.map_err(|error| match error {
+        MkfsError::Io { error, .. } if error.kind() == io::ErrorKind::Interrupted => {
+            MkfsError::Interrupted(place.path.clone())
+        }
+        other => other,
+    })
+}
+
+fn make_new(place: &Place, options: &Options, stop: &AtomicBool) -> Result<Made> {
     let Some(size_bytes) = place.size_bytes else {
         return Err(MkfsError::NoSize(place.path.clone()));
     };
     let end = place.end_bytes(size_bytes)?;
     if journal_device::is_wanted(options) {
-        return journal_device::make_at(place, size_bytes, options);
+        journal_device::plan_at(size_bytes, options)?;
+        create(place, end)?;
+        return or_nothing(place, journal_device::make_at(place, size_bytes, options));
     }
     // Before there is a file.
     let build = Build::new(options, size_bytes)?;
+    create(place, end)?;
+    or_nothing(
+        place,
+        make_on(place, size_bytes, true, build, options, stop),
+    )
+}
+
+/// Makes a file, all of it a hole.
+fn create(place: &Place, length_bytes: u64) -> Result<()> {
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .open(&place.path)
         .map_err(place.io("created"))?;
-    let made = file
-        .set_len(end)
-        .map_err(place.io("made that large"))
-        .and_then(|()| make_on(place, size_bytes, true, build, options));
+    let grown = file.set_len(length_bytes);
+    or_nothing(place, grown.map_err(place.io("made that large")))
+}
+
+/// Takes the file away again where what was made of it is an error.
+fn or_nothing<T>(place: &Place, made: Result<T>) -> Result<T> {
     if made.is_err() {
         // The error is what there is to tell.
         let _ = std::fs::remove_file(&place.path);
@@ -199,7 +229,7 @@ fn make_new(place: &Place, options: &Options) -> Result<Made> {
     made
 }
 
-fn make_over(place: &Place, options: &Options) -> Result<Made> {
+fn make_over(place: &Place, options: &Options, stop: &AtomicBool) -> Result<Made> {
     let device = place.open(Access::ReadWrite, true)?;
     let length = device.len_bytes();
     let size_bytes = place.rest_bytes(length);
@@ -234,7 +264,7 @@ fn make_over(place: &Place, options: &Options) -> Result<Made> {
     }
     // A file that has only grown is as good as new.
     let is_blank = length <= place.offset_bytes;
-    make_on(place, size_bytes, is_blank, build, options)
+    make_on(place, size_bytes, is_blank, build, options, stop)
 }
 
 fn make_on(
@@ -243,11 +273,13 @@ fn make_on(
     is_blank: bool,
     build: Build,
     options: &Options,
+    stop: &AtomicBool,
 ) -> Result<Made> {
     // Whoever needs the bytes of a file on the disk syncs it, as after cp(1).
     let device = place.open(Access::ReadWrite, !is_regular(&place.path))?;
     let part = PartitionDevice::new(device, place.offset_bytes, Some(size_bytes))
         .map_err(place.io("opened"))?;
+    let part = Stopping { device: part, stop };
     let made = write(&part, build, is_blank, options)?;
     Ok(Made {
         image: place.path.display().to_string(),
