@@ -37,17 +37,6 @@ const GRACE_PERIOD: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(60);
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-fn opaque(bytes: &[u8]) -> Vec<u8> {
-    let mut packed = (bytes.len() as u32).to_be_bytes().to_vec();
-    packed.extend(bytes);
-    packed.resize(packed.len().next_multiple_of(4), 0);
-    packed
-}
-
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
-
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at * 4..at * 4 + 4].try_into().unwrap())
 }

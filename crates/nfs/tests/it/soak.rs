@@ -16,17 +16,6 @@ const FREE_ALL: u32 = 23;
 /// The longest that the client may wait for whom nothing is done wrong.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn opaque(bytes: &[u8]) -> Vec<u8> {
-    let mut packed = (bytes.len() as u32).to_be_bytes().to_vec();
-    packed.extend(bytes);
-    packed.resize(packed.len().next_multiple_of(4), 0);
-    packed
-}
-
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
-
 /// A LOCK of a few bytes, which waits or does not.
 fn lock(name: &str, file: &nfs_fh3, waits: bool) -> Vec<u8> {
     let (svid, start) = (
@@ -126,10 +115,7 @@ fn clients_come_and_go_and_die() {
     let (server, namespace) = serve_memory(trusting());
     let mut client = Client::new(&server);
     let root = client.root.clone();
-    let file = client.make_file(&root, "file");
-    client
-        .write(&file, 0, &vec![1; 1 << 20], stable_how::UNSTABLE)
-        .unwrap();
+    let file = client.make_filled(&root, "file", 1);
     let (stop, lives) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut longest = Duration::ZERO;
     std::thread::scope(|scope| {

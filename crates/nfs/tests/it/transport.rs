@@ -114,10 +114,7 @@ fn many_calls_of_one_connection_are_all_answered() {
     let (server, _namespace) = serve_memory(trusting());
     let mut client = Client::new(&server);
     let root = client.root.clone();
-    let file = client.make_file(&root, "file");
-    client
-        .write(&file, 0, &vec![7; 1 << 20], stable_how::UNSTABLE)
-        .unwrap();
+    let file = client.make_filled(&root, "file", 7);
     let mut sent = Vec::new();
     for number in 0..300 {
         let arguments = READ3args {
@@ -236,10 +233,7 @@ fn who_takes_no_replies_slows_nobody() {
     let (server, _namespace) = serve_memory(trusting());
     let mut client = Client::new(&server);
     let root = client.root.clone();
-    let file = client.make_file(&root, "file");
-    client
-        .write(&file, 0, &vec![7; 1 << 20], stable_how::UNSTABLE)
-        .unwrap();
+    let file = client.make_filled(&root, "file", 7);
     let arguments = packed(&READ3args {
         file,
         offset: 0,
@@ -283,10 +277,7 @@ fn who_takes_replies_slowly_gets_them_all() {
     let (server, _namespace) = serve_memory(trusting());
     let mut client = Client::new(&server);
     let root = client.root.clone();
-    let file = client.make_file(&root, "file");
-    client
-        .write(&file, 0, &vec![7; 1 << 20], stable_how::UNSTABLE)
-        .unwrap();
+    let file = client.make_filled(&root, "file", 7);
     let mut slow: Vec<Client> = (0..50).map(|_| Client::new(&server)).collect();
     for client in &mut slow {
         for _ in 0..CALLS {

@@ -79,6 +79,18 @@ pub fn packed(value: &impl Pack) -> Vec<u8> {
     bytes
 }
 
+/// Bytes of any length, as NLM's calls are put together by hand.
+pub fn opaque(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = (bytes.len() as u32).to_be_bytes().to_vec();
+    packed.extend(bytes);
+    packed.resize(packed.len().next_multiple_of(4), 0);
+    packed
+}
+
+pub fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
 /// What a reply's body says, all of it.
 pub fn unpacked<T: Unpack>(mut bytes: &[u8]) -> T {
     let (value, _) = T::unpack(&mut bytes).expect("a reply that RFC 1813 describes");
@@ -263,6 +275,14 @@ impl Client {
     pub fn make_file(&mut self, dir: &nfs_fh3, name: &str) -> nfs_fh3 {
         let how = createhow3::GUARDED(with_mode(0o644));
         self.create(dir, name, how).expect("the name is new")
+    }
+
+    /// A file of a mebibyte of this byte.
+    pub fn make_filled(&mut self, dir: &nfs_fh3, name: &str, byte: u8) -> nfs_fh3 {
+        let file = self.make_file(dir, name);
+        self.write(&file, 0, &vec![byte; 1 << 20], stable_how::UNSTABLE)
+            .unwrap();
+        file
     }
 
     pub fn make_directory(&mut self, dir: &nfs_fh3, name: &str) -> Result<nfs_fh3, nfsstat3> {
