@@ -75,6 +75,15 @@ pub fn make(directory: &Path, size: &str, options: &[&str]) -> PathBuf {
     path
 }
 
+/// Makes an image of ext4, of 32 MiB: `options` are mke2fs's.
+pub fn make_ext4(directory: &Path, options: &str) -> PathBuf {
+    let options: Vec<&str> = ["-t", "ext4"]
+        .into_iter()
+        .chain(options.split_whitespace())
+        .collect();
+    make(directory, "32M", &options)
+}
+
 /// Runs debugfs's commands on an image, writing.
 pub fn debugfs(image: &Path, commands: &str) -> String {
     let script = image.with_extension("debugfs");

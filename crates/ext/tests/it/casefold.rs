@@ -2,23 +2,13 @@
 //! names as the kernel does.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::trial;
+use crate::{image, trial};
 use finefs_ext::OnError;
 use finefs_namespace::{Caller, Error, FileFlags, Ino, Namespace, RenameMode, Result};
 
 fn make(directory: &Path, arguments: &str) -> PathBuf {
-    let image = directory.join("image");
-    let made = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-O", "casefold"])
-        .args(arguments.split_whitespace())
-        .arg(&image)
-        .arg("32M")
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{arguments}: {made:?}");
-    image
+    image::make_ext4(directory, &format!("-O casefold {arguments}"))
 }
 
 struct World {
@@ -72,13 +62,7 @@ impl World {
     fn end(self, image: &Path) -> World {
         self.namespace.shut_down().unwrap();
         drop(self.namespace);
-        let output = Command::new("e2fsck")
-            .args(["-fn"])
-            .arg(image)
-            .output()
-            .unwrap();
-        let report = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{report}");
+        image::assert_clean(image);
         let namespace = trial::open_with(image, OnError::Continue);
         let root = namespace.root();
         let dir = namespace

@@ -8,10 +8,9 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
-use crate::image::{debugfs, make, run};
+use crate::image::{assert_clean, debugfs, make};
 use crate::kernel_mount::KernelMount;
 use finefs_block::{Access, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
@@ -201,10 +200,6 @@ fn compare(editor: &dyn Editor, model: &Model, when: &str) {
         let differs = (0..found.len()).find(|at| found[*at] != content[*at]);
         assert_eq!(differs, None, "{when}: {name} differs from there on");
     }
-}
-
-fn assert_clean(image: &Path) {
-    run(Command::new("e2fsck").arg("-fn").arg(image));
 }
 
 fn open(image: &Path) -> Namespace {

@@ -3,40 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use crate::image::{assert_clean, run};
 use crate::kernel_mount::KernelMount;
+use crate::keyed::add_key;
 use crate::trial;
 use finefs_ext::OnError;
 use finefs_namespace::{Caller, Error, FileKind, Namespace, RenameMode};
 
 /// What is seen of a name: its inode, size, and a link's target.
 type Seen = (u64, u64, Vec<u8>);
-
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Gives the kernel the key; its identifier.
-fn add_key(place: &Path) -> String {
-    let mut child = Command::new("xfs_io")
-        .args(["-c", "add_enckey"])
-        .arg(place)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(&[0x5a; 64]).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.trim().rsplit(' ').next().unwrap().to_owned()
-}
 
 fn seen_by_kernel(dir: &Path) -> BTreeMap<Vec<u8>, Seen> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| {
@@ -148,7 +128,7 @@ fn without_the_key(arguments: &str) {
     let left = seen_by_finefs(&namespace);
     namespace.shut_down().unwrap();
     drop(namespace);
-    run(Command::new("e2fsck").arg("-fn").arg(&image));
+    assert_clean(&image);
     let Some(mount) = KernelMount::new(&image, &place, "loop,rw") else {
         return;
     };

@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
 use std::process::Command;
 
-use crate::keyed::{KEY, Seen, Tree, World, add_key, find, run, walk};
+use crate::image::run;
+use crate::keyed::{KEY, Seen, Tree, World, add_key, find, walk};
 use crate::trial;
 use finefs_block::Access;
 use finefs_namespace::{

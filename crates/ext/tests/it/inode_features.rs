@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
+use crate::image::{assert_clean, make_ext4};
 use crate::kernel_mount::KernelMount;
 use crate::trial;
 use finefs_ext::OnError;
@@ -14,29 +15,6 @@ use finefs_namespace::{
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-
-fn make(directory: &Path, arguments: &str) -> PathBuf {
-    let image = directory.join("image");
-    let made = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4"])
-        .args(arguments.split_whitespace())
-        .arg(&image)
-        .arg("32M")
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{arguments}: {made:?}");
-    image
-}
-
-fn assert_clean(image: &Path) {
-    let output = Command::new("e2fsck")
-        .args(["-f", "-n"])
-        .arg(image)
-        .output()
-        .unwrap();
-    let report = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{report}");
-}
 
 /// A file as it must be.
 #[derive(Clone, Default, PartialEq, Debug)]
@@ -206,7 +184,7 @@ fn contents_in_inodes() {
         (4, "-b 1024 -O inline_data,^extent,^64bit"),
     ] {
         let directory = tempfile::tempdir().unwrap();
-        let image = make(directory.path(), arguments);
+        let image = make_ext4(directory.path(), arguments);
         let mut world = World::open(&image, seed, BTreeMap::new());
         for round in 0..3 {
             for step in 0..500 {
@@ -243,7 +221,7 @@ fn contents_in_inodes() {
 #[test]
 fn contents_in_inodes_count_as_sectors() {
     let directory = tempfile::tempdir().unwrap();
-    let image = make(directory.path(), "-b 1024 -O inline_data");
+    let image = make_ext4(directory.path(), "-b 1024 -O inline_data");
     let world = World::open(&image, 1, BTreeMap::new());
     let (root, caller) = (world.namespace.root(), Caller::root());
     let made = world.namespace.create_file(&caller, root, b"f", 0o644);
@@ -268,7 +246,7 @@ fn contents_in_inodes_count_as_sectors() {
 #[test]
 fn flags_that_promise_what_is_not_done_are_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let image = make(directory.path(), "-O inline_data");
+    let image = make_ext4(directory.path(), "-O inline_data");
     let world = World::open(&image, 1, BTreeMap::new());
     let (root, caller) = (world.namespace.root(), Caller::root());
     let made = world.namespace.create_file(&caller, root, b"f", 0o644);
@@ -291,7 +269,7 @@ fn flags_that_promise_what_is_not_done_are_refused() {
 #[test]
 fn a_sync_of_a_content_in_the_inode_is_a_commit() {
     let directory = tempfile::tempdir().unwrap();
-    let image = make(directory.path(), "-O inline_data");
+    let image = make_ext4(directory.path(), "-O inline_data");
     let mut world = World::open(&image, 1, BTreeMap::new());
     let (root, caller) = (world.namespace.root(), Caller::root());
     let made = world
@@ -317,7 +295,7 @@ fn a_sync_of_a_content_in_the_inode_is_a_commit() {
 #[test]
 fn growing_out_of_the_inode_finds_no_space_at_once() {
     let directory = tempfile::tempdir().unwrap();
-    let image = make(directory.path(), "-O inline_data -N 64");
+    let image = make_ext4(directory.path(), "-O inline_data -N 64");
     let world = World::open(&image, 1, BTreeMap::new());
     let (root, caller) = (world.namespace.root(), Caller::root());
     let create = |name: &[u8]| {
@@ -359,7 +337,7 @@ fn growing_out_of_the_inode_finds_no_space_at_once() {
 #[test]
 fn images_of_the_kernel() {
     let directory = tempfile::tempdir().unwrap();
-    let image = make(directory.path(), "-O inline_data,ea_inode,large_dir");
+    let image = make_ext4(directory.path(), "-O inline_data,ea_inode,large_dir");
     let place = directory.path().join("mount");
     let Some(mount) = KernelMount::new(&image, &place, "loop,rw") else {
         return;

@@ -4,14 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::image::{assert_clean, run};
 use crate::trial;
 use finefs_ext::OnError;
 use finefs_namespace::{AllocateMode, Caller, Error, Ino, Namespace, SetAttributes};
-
-fn run(command: &mut Command) {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {output:?}");
-}
 
 /// An image with a sealed file "sealed", as the kernel lays it out, of so many bytes.
 fn make(directory: &Path, length: usize, arguments: &[&str]) -> (PathBuf, Vec<u8>) {
@@ -51,10 +47,6 @@ fn make(directory: &Path, length: usize, arguments: &[&str]) -> (PathBuf, Vec<u8
         .arg(&image));
     assert_clean(&image);
     (image, data)
-}
-
-fn assert_clean(image: &Path) {
-    run(Command::new("e2fsck").arg("-fn").arg(image));
 }
 
 fn open(image: &Path) -> (Namespace, Ino) {

@@ -12,6 +12,7 @@ use finefs_block::{Access, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore, MasterKey};
 use finefs_namespace::{Caller, FileKind, Ino, Namespace, Options, Store};
 
+use crate::image::{assert_clean, run};
 use crate::kernel_mount::KernelMount;
 use crate::trial;
 
@@ -42,11 +43,6 @@ pub struct World {
     _directory: tempfile::TempDir,
     pub image: PathBuf,
     pub place: PathBuf,
-}
-
-pub fn run(command: &mut Command) {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {output:?}");
 }
 
 /// Gives the kernel the key; its identifier.
@@ -122,7 +118,7 @@ impl World {
     }
 
     pub fn check(&self) {
-        run(Command::new("e2fsck").arg("-fn").arg(&self.image));
+        assert_clean(&self.image);
     }
 
     /// What the kernel sees with the key.
