@@ -120,20 +120,27 @@ fn condition_variable() {
     assert_eq!(plain(&writer), (1, 0, 1 + waits));
 }
 
+/// Readers and writers of the lock are counted apart.
+macro_rules! assert_readers_and_writers {
+    ($class:expr, $lock:ident) => {
+        let counts = counted(|| {
+            drop($lock.read());
+            drop($lock.try_read());
+            drop($lock.write());
+            drop($lock.try_write());
+            contend($class, || $lock.write(), || drop($lock.read()));
+            contend($class, || $lock.read(), || drop($lock.write()));
+        });
+        assert_eq!(plain(&of(&counts, $class, Kind::Reader)), (4, 1, 4));
+        assert_eq!(plain(&of(&counts, $class, Kind::Writer)), (4, 1, 4));
+    };
+}
+
 #[test]
 fn rw_lock() {
     static CLASS: LockClass = LockClass::new("meter.rw", 1);
     let lock = RwLock::new(&CLASS, 0);
-    let counts = counted(|| {
-        drop(lock.read());
-        drop(lock.try_read());
-        drop(lock.write());
-        drop(lock.try_write());
-        contend(&CLASS, || lock.write(), || drop(lock.read()));
-        contend(&CLASS, || lock.read(), || drop(lock.write()));
-    });
-    assert_eq!(plain(&of(&counts, &CLASS, Kind::Reader)), (4, 1, 4));
-    assert_eq!(plain(&of(&counts, &CLASS, Kind::Writer)), (4, 1, 4));
+    assert_readers_and_writers!(&CLASS, lock);
 }
 
 #[test]
@@ -374,16 +381,7 @@ fn range_lock_bounces() {
 fn big_reader() {
     static CLASS: LockClass = LockClass::new("meter.big", 1);
     let lock = BigReader::new(&CLASS);
-    let counts = counted(|| {
-        drop(lock.read());
-        drop(lock.try_read());
-        drop(lock.write());
-        drop(lock.try_write());
-        contend(&CLASS, || lock.write(), || drop(lock.read()));
-        contend(&CLASS, || lock.read(), || drop(lock.write()));
-    });
-    assert_eq!(plain(&of(&counts, &CLASS, Kind::Reader)), (4, 1, 4));
-    assert_eq!(plain(&of(&counts, &CLASS, Kind::Writer)), (4, 1, 4));
+    assert_readers_and_writers!(&CLASS, lock);
 }
 
 #[test]

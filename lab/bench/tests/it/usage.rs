@@ -19,17 +19,12 @@ fn run(command: &mut Command) -> (Option<i32>, String) {
 
 /// A pipe that nobody reads.
 fn closed_pipe() -> Stdio {
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
+    let (_, writer) = std::io::pipe().unwrap();
     writer.into()
 }
 
 fn full_device() -> Stdio {
-    File::options()
-        .write(true)
-        .open("/dev/full")
-        .unwrap()
-        .into()
+    File::create("/dev/full").unwrap().into()
 }
 
 #[test]
