@@ -23,7 +23,7 @@ use finefs_namespace::{
     At, Error, FileKind, Ino, LastLink, LockingScheme, RenameMode, SetAttributes, Store, SyncScope,
 };
 use finefs_testkit::CheckedStore;
-use world::{World, check, file_with, race, task};
+use world::{World, assert_one_write, check, file_with, race, task, write_and_append};
 
 /// Creates and unlinks of one name.
 ///
@@ -659,23 +659,12 @@ fn a_number_is_used_again_during_the_commit_that_freed_it() {
 fn overlapping_writes_are_whole() {
     check(300, World::either, |world, _| {
         let ino = file_with(world, &[b'-'; 4100]);
-        let write = |letter: u8| {
-            task(move |w: &World| {
-                // Over the edge of a block.
-                w.namespace.write(ino, 4090, &[letter; 10]).unwrap();
-                w.namespace.append(ino, &[letter; 3]).unwrap();
-            })
-        };
         race(
             world,
             vec![
-                write(b'a'),
-                write(b'b'),
-                task(move |w: &World| {
-                    let mut buffer = [0; 10];
-                    w.namespace.read(ino, 4090, &mut buffer).unwrap();
-                    assert!(buffer.iter().all(|byte| *byte == buffer[0]), "{buffer:?}");
-                }),
+                write_and_append(ino, b'a'),
+                write_and_append(ino, b'b'),
+                task(move |w: &World| assert_one_write(w, ino)),
             ],
         );
         let tail = world.content(ino)[4100..].to_vec();

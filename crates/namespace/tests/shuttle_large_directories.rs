@@ -207,6 +207,30 @@ fn names_that_stay_are_listed_once() {
     });
 }
 
+/// What makes an end of a directory of the one name f, while f is removed and g is made.
+fn beside(dir: Ino, ends: Task<Result<bool>>) -> Vec<Task<Result<bool>>> {
+    vec![
+        ends,
+        task(move |w: &World| w.remove(dir, "f").map(|()| true)),
+        task(move |w: &World| w.file(dir, "g").map(|_| true)),
+        task(move |w: &World| w.namespace.sync().map(|()| true)),
+    ]
+}
+
+/// Whether the directory went, after [`beside`]. Else g was made, and is removed: it is empty now.
+fn went(world: &World, dir: Ino, done: &[Result<bool>]) -> bool {
+    assert_eq!(done[1], Ok(true));
+    match (&done[0], &done[2]) {
+        (Err(Error::NotEmpty), Ok(_)) => {
+            assert_eq!(world.names(dir).len(), 1);
+            world.remove(dir, "g").unwrap();
+            false
+        }
+        (Ok(_), Err(Error::NotFound)) => true,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A directory is empty when all that the store has of it was removed, and only then; what is made
 /// in it meanwhile keeps it, or is not made.
 ///
@@ -215,34 +239,17 @@ fn names_that_stay_are_listed_once() {
 fn a_directory_whose_names_only_the_store_has_is_removed_empty() {
     check(300, World::of_large_directories, |world, root| {
         let (dir, _) = stored(world, root, ["f"]);
-        let removes = move || {
-            task(move |w: &World| {
-                w.namespace
-                    .remove_directory(&w.user, root, b"d")
-                    .map(|()| true)
-            })
-        };
-        let done: Vec<Result<bool>> = race(
-            world,
-            vec![
-                removes(),
-                task(move |w: &World| w.remove(dir, "f").map(|()| true)),
-                task(move |w: &World| w.file(dir, "g").map(|_| true)),
-                task(move |w: &World| w.namespace.sync().map(|()| true)),
-            ],
-        );
-        assert_eq!(done[1], Ok(true));
-        match (&done[0], &done[2]) {
-            (Err(Error::NotEmpty), Ok(_)) => {
-                assert_eq!(world.names(dir).len(), 1);
-                world.remove(dir, "g").unwrap();
-                world
-                    .namespace
-                    .remove_directory(&world.user, root, b"d")
-                    .unwrap();
-            }
-            (Ok(_), Err(Error::NotFound)) => {}
-            other => panic!("{other:?}"),
+        let removes = task(move |w: &World| {
+            w.namespace
+                .remove_directory(&w.user, root, b"d")
+                .map(|()| true)
+        });
+        let done: Vec<Result<bool>> = race(world, beside(dir, removes));
+        if !went(world, dir, &done) {
+            world
+                .namespace
+                .remove_directory(&world.user, root, b"d")
+                .unwrap();
         }
         assert_eq!(named(world, root, "d"), None);
         world.namespace.forget(dir, 1);
@@ -260,22 +267,15 @@ fn a_directory_whose_names_only_the_store_has_is_replaced_empty() {
         let replace = RenameMode::Replace;
         let done: Vec<Result<bool>> = race(
             world,
-            vec![
+            beside(
+                dir,
                 task(move |w: &World| w.rename((root, "e"), (root, "d"), replace).map(|()| true)),
-                task(move |w: &World| w.remove(dir, "f").map(|()| true)),
-                task(move |w: &World| w.file(dir, "g").map(|_| true)),
-                task(move |w: &World| w.namespace.sync().map(|()| true)),
-            ],
+            ),
         );
-        assert_eq!(done[1], Ok(true));
-        match (&done[0], &done[2]) {
-            (Err(Error::NotEmpty), Ok(_)) => {
-                assert_eq!(world.names(dir).len(), 1);
-                world.remove(dir, "g").unwrap();
-                world.rename((root, "e"), (root, "d"), replace).unwrap();
-            }
-            (Ok(_), Err(Error::NotFound)) => assert_eq!(named(world, root, "d"), Some(other)),
-            other => panic!("{other:?}"),
+        if went(world, dir, &done) {
+            assert_eq!(named(world, root, "d"), Some(other));
+        } else {
+            world.rename((root, "e"), (root, "d"), replace).unwrap();
         }
         world.namespace.forget(dir, 1);
         world.namespace.forget(other, 1);

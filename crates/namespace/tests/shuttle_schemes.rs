@@ -15,7 +15,7 @@ use finefs_locks::primitive::atomic::{AtomicUsize, Ordering};
 use finefs_locks::primitive::thread;
 use finefs_namespace::{AllocateMode, LockingScheme, RenameMode, SetAttributes};
 use finefs_testkit::CheckedStore;
-use world::{World, check, file_with, race, task};
+use world::{World, assert_one_write, check, file_with, race, task, write_and_append};
 
 /// The schemes that put a lock around operations.
 const AROUND: [LockingScheme; 4] = [
@@ -35,21 +35,13 @@ fn under_every_scheme_data_operations_end() {
         let make = move || World::under(locking);
         check(100, make, |world, _| {
             let ino = file_with(world, &[b'-'; 4100]);
-            let write = |letter: u8| {
-                task(move |w: &World| {
-                    w.namespace.write(ino, 4090, &[letter; 10]).unwrap();
-                    w.namespace.append(ino, &[letter; 3]).unwrap();
-                })
-            };
             race(
                 world,
                 vec![
-                    write(b'a'),
-                    write(b'b'),
+                    write_and_append(ino, b'a'),
+                    write_and_append(ino, b'b'),
                     task(move |w: &World| {
-                        let mut buffer = [0; 10];
-                        w.namespace.read(ino, 4090, &mut buffer).unwrap();
-                        assert!(buffer.iter().all(|byte| *byte == buffer[0]), "{buffer:?}");
+                        assert_one_write(w, ino);
                         let set = SetAttributes {
                             size_bytes: Some(9000),
                             ..SetAttributes::default()

@@ -280,3 +280,23 @@ pub fn file_with(world: &World, data: &[u8]) -> Ino {
     world.namespace.write(ino, 0, data).unwrap();
     ino
 }
+
+/// Where [`write_and_append`] writes, and how many bytes: over the edge of a block.
+const WRITTEN: (u64, usize) = (4090, 10);
+
+/// A write to a file of 4100 bytes, and an append of three bytes.
+pub fn write_and_append(ino: Ino, letter: u8) -> Task<()> {
+    task(move |w: &World| {
+        let (at, length) = WRITTEN;
+        w.namespace.write(ino, at, &vec![letter; length]).unwrap();
+        w.namespace.append(ino, &[letter; 3]).unwrap();
+    })
+}
+
+/// What [`write_and_append`] writes is seen whole or not at all.
+pub fn assert_one_write(world: &World, ino: Ino) {
+    let (at, length) = WRITTEN;
+    let mut buffer = vec![0; length];
+    world.namespace.read(ino, at, &mut buffer).unwrap();
+    assert!(buffer.iter().all(|byte| *byte == buffer[0]), "{buffer:?}");
+}
