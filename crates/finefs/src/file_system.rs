@@ -12,7 +12,7 @@ use finefs_namespace::{Caller, Ino, Namespace, Options, StatFs};
 use crate::caller::superuser;
 use crate::dir::Dir;
 use crate::error::{Error, Result};
-use crate::image::{Image, ImageOptions, open_image, open_memory};
+use crate::image::{Disk, Image, ImageOptions, open_image, open_memory};
 use crate::view::{Mounted, View};
 
 /// An open image or memory file system, as one caller sees it. Clones are cheap and share it.
@@ -39,15 +39,13 @@ impl ImageOptions {
     /// or with reiserfs, which is read-only. Nobody else may write it meanwhile, and unless it is
     /// opened read-only nobody else may use it.
     pub fn open(self, path: impl AsRef<Path>) -> Result<FileSystem> {
-        let Image {
-            namespace,
-            notes,
-            claim,
-            journal_claim,
-            ..
-        } = open_image(path.as_ref(), self)?;
-        let claims = claim.into_iter().chain(journal_claim).collect();
-        Ok(FileSystem::claimed(namespace, notes, claims))
+        Ok(FileSystem::from_image(open_image(path.as_ref(), self)?))
+    }
+
+    /// Opens one of the file systems of a disk.
+    #[doc(hidden)]
+    pub fn open_on(self, disk: &Disk) -> Result<FileSystem> {
+        Ok(FileSystem::from_image(disk.file_system(self)?))
     }
 }
 
@@ -75,6 +73,11 @@ impl FileSystem {
     #[doc(hidden)]
     pub fn of(namespace: Arc<Namespace>, notes: Vec<String>) -> FileSystem {
         FileSystem::claimed(namespace, notes, Vec::new())
+    }
+
+    fn from_image(image: Image) -> FileSystem {
+        let claims = image.claim.into_iter().chain(image.journal_claim);
+        FileSystem::claimed(image.namespace, image.notes, claims.collect())
     }
 
     fn claimed(namespace: Arc<Namespace>, notes: Vec<String>, claims: Vec<Claim>) -> FileSystem {

@@ -252,24 +252,71 @@ pub struct Image {
 /// end that works with inode numbers; else see
 /// [`ImageOptions::open`].
 pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
-    let access = if options.is_read_only || options.skips_recovery {
-        Access::ReadOnly
-    } else {
-        Access::ReadWrite
-    };
     let opened = finefs_disk::open(
         path,
         &finefs_disk::Options {
-            access,
+            access: access_of(&options),
             has_barriers: !options.lacks_barriers,
             patience: options.patience.unwrap_or(PATIENCE),
             format: None,
         },
     );
     let opened = opened.map_err(ImageError::Device)?;
-    let claim = opened.claim;
+    open_on(opened.device, opened.claim, options)
+}
+
+fn access_of(options: &ImageOptions) -> Access {
+    match options.is_read_only || options.skips_recovery {
+        true => Access::ReadOnly,
+        false => Access::ReadWrite,
+    }
+}
+
+/// A disk that is open, so that one program can have several file systems of it open.
+pub struct Disk {
+    device: Arc<dyn BlockDevice>,
+    claim: Option<Claim>,
+}
+
+impl Disk {
+    /// Opens it, and keeps others from it until this is dropped and the file systems are closed.
+    pub fn open(path: &Path, access: Access) -> Result<Disk> {
+        let options = finefs_disk::Options {
+            access,
+            has_barriers: true,
+            patience: PATIENCE,
+            format: None,
+        };
+        let opened = finefs_disk::open(path, &options).map_err(ImageError::Device)?;
+        Ok(Disk {
+            device: opened.device,
+            claim: opened.claim,
+        })
+    }
+
+    /// One of its file systems, which must not lap over another; they are only read if the disk is.
+    pub fn file_system(&self, options: ImageOptions) -> Result<Image> {
+        let options = ImageOptions {
+            is_read_only: options.is_read_only || self.device.is_read_only(),
+            ..options
+        };
+        open_on(Arc::clone(&self.device), None, options)
+    }
+
+    /// Lets others have it.
+    pub fn release(&self) {
+        self.claim.iter().for_each(Claim::release);
+    }
+}
+
+fn open_on(
+    device: Arc<dyn BlockDevice>,
+    claim: Option<Claim>,
+    options: ImageOptions,
+) -> Result<Image> {
+    let access = access_of(&options);
     let limit_bytes = options.size_limit_bytes;
-    let device = part_of(opened.device, options.offset_bytes, limit_bytes)?;
+    let device = part_of(device, options.offset_bytes, limit_bytes)?;
     let (journal, journal_claim) = match &options.journal {
         Some(path) => open_claimed(path, access, 0).map(|(device, claim)| (Some(device), claim))?,
         None => (None, None),

@@ -96,7 +96,7 @@ pub use read_dir::{DirEntry, ReadDir};
 #[doc(hidden)]
 pub mod front_end {
     pub use crate::image::{
-        Format, Image, format_of, length_of_truncated, open_device, open_image, open_memory,
+        Disk, Format, Image, format_of, length_of_truncated, open_device, open_image, open_memory,
     };
     pub use crate::journal::journal_of;
     pub use finefs_namespace as namespace;

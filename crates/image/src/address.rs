@@ -16,6 +16,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use finefs::front_end::Disk;
 use finefs::{AtimePolicy, FileSystem, ImageOptions, MasterKey};
 use finefs_block::{BlockDevice, PartitionDevice};
 
@@ -144,7 +145,7 @@ impl std::fmt::Display for Address {
 }
 
 /// What an image is opened for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Access {
     /// Nothing is written.
     Read,
@@ -159,6 +160,15 @@ pub struct Images {
     keys: Vec<MasterKey>,
     journals: Vec<PathBuf>,
     open: Vec<Open>,
+    /// Those that partitions are open of.
+    disks: Vec<Whole>,
+}
+
+/// A disk as a whole: two partitions of it cannot each lock it.
+struct Whole {
+    path: PathBuf,
+    access: Access,
+    disk: Disk,
 }
 
 struct Open {
@@ -176,6 +186,7 @@ impl Images {
             keys: Vec::new(),
             journals: Vec::new(),
             open: Vec::new(),
+            disks: Vec::new(),
         }
     }
 
@@ -241,10 +252,14 @@ impl Images {
             options = options.journal(journal);
         }
         let keys = self.keys.iter().cloned();
-        let fs = keys
-            .fold(options, ImageOptions::key)
-            .open(&path)
-            .map_err(|error| with_advice(&error, &path, &shown))?;
+        let options = keys.fold(options, ImageOptions::key);
+        let opened = match start {
+            Some(_) => self
+                .disk(&path, &canonical, access)
+                .and_then(|disk| options.open_on(disk)),
+            None => options.open(&path),
+        };
+        let fs = opened.map_err(|error| with_advice(&error, &path, &shown))?;
         if access == Access::Write && fs.is_read_only() {
             let reason = match fs.notes() {
                 [] => "cannot be written".to_owned(),
@@ -265,6 +280,29 @@ impl Images {
             source: Arc::clone(&source),
         });
         Ok(source)
+    }
+
+    /// The disk whose partition is to be opened.
+    fn disk(
+        &mut self,
+        path: &Path,
+        canonical: &Path,
+        access: Access,
+    ) -> std::result::Result<&Disk, finefs::Error> {
+        let fits = |it: &Whole| it.path == canonical && it.access >= access;
+        if let Some(at) = self.disks.iter().position(fits) {
+            return Ok(&self.disks[at].disk);
+        }
+        let wanted = match access {
+            Access::Read => finefs_block::Access::ReadOnly,
+            Access::Write => finefs_block::Access::ReadWrite,
+        };
+        self.disks.push(Whole {
+            path: canonical.to_owned(),
+            access,
+            disk: Disk::open(path, wanted)?,
+        });
+        Ok(&self.disks[self.disks.len() - 1].disk)
     }
 
     /// Where the files of an operand that is read are: a directory, and a name in it.
@@ -311,6 +349,9 @@ impl Images {
             if let Err(error) = fs.clone().close() {
                 result = result.and(Err(Error::inside(shown.clone(), &error)));
             }
+        }
+        for whole in &self.disks {
+            whole.disk.release();
         }
         result
     }

@@ -185,3 +185,32 @@ fn paths_of_the_host_are_told_from_images() {
     let said = place.fails(1, &["cat", "image:/none"]);
     assert_eq!(said, "finefs cat: image:/none: no such file or directory\n");
 }
+
+/// One command has two partitions of a disk open, which others are kept from meanwhile.
+#[test]
+fn what_one_partition_has_goes_to_another() {
+    let place = Place::new();
+    disk(&place);
+    fs::create_dir(place.path("tree")).unwrap();
+    for name in ["a", "b"] {
+        fs::write(place.path("tree").join(name), name.repeat(100_000)).unwrap();
+    }
+    place.ok(&["cp", "-r", "tree", "disk@p1:/"]);
+    place.ok(&["cp", "-rp", "disk@p1:/tree", "disk@p5:/copy"]);
+    assert_eq!(place.ok(&["diff", "disk@p1:/tree", "disk@p5:/copy"]), "");
+    place.ok(&["mv", "disk@p5:/copy/a", "disk@boot:/moved"]);
+    assert_eq!(place.ok(&["cat", "disk@p1:/moved"]), "a".repeat(100_000));
+    assert_eq!(place.ok(&["ls", "disk@p5:/copy"]), "b\n");
+    for (name, at) in [("boot", 1_u64), ("data", 20)] {
+        let mut part = vec![0; 16 << 20];
+        let disk = File::open(place.path("disk")).unwrap();
+        disk.read_exact_at(&mut part, at << 20).unwrap();
+        fs::write(place.path(name), part).unwrap();
+        assert_clean(&place.path(name));
+    }
+    // Somebody else has it.
+    let held = File::open(place.path("disk")).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockShared).unwrap();
+    let said = place.fails(1, &["cp", "-r", "disk@p1:/tree", "disk@p5:/more"]);
+    assert!(said.contains("in use"), "{said}");
+}
