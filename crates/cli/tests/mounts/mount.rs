@@ -287,15 +287,12 @@ fn an_ordinary_user_can_mount() {
     }
     let place = Place::new();
     let image = place.image("ext4");
-    for path in [place.path(), &image, &place.mount_point()] {
-        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
-    }
+    give_to_user(&place, &image);
     // An ext4 root belongs to root: let the user in.
     let opened = run(Command::new("debugfs")
         .args(["-w", "-R", "sif <2> mode 040777"])
         .arg(&image));
     assert!(opened.status.success());
-    place.program();
 
     let script = r#"
         set -e
@@ -332,10 +329,7 @@ fn with_fakeroot_a_user_is_the_superuser_of_an_image() {
     }
     let place = Place::new();
     let image = place.image("ext4");
-    for path in [place.path(), &image, &place.mount_point()] {
-        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
-    }
-    place.program();
+    give_to_user(&place, &image);
     let script = r#"
         set -e
         cd "$PLACE"

@@ -209,6 +209,14 @@ pub fn unmount(place: &Place) {
     succeed(finefs().arg("umount").arg(place.mount_point()));
 }
 
+/// Makes image, directory and mount point an ordinary user's, who also gets a program.
+pub fn give_to_user(place: &Place, image: &Path) {
+    for path in [place.path(), image, &place.mount_point()] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    place.program();
+}
+
 /// Runs a script of the shell as an ordinary user who may open a device of FUSE.
 pub fn run_as_user(place: &Place, script: &str) {
     run_script(place, script, "user sh -c \"$SCRIPT\"");

@@ -179,10 +179,7 @@ fn root_remounts_what_another_user_has_mounted() {
     }
     let place = Place::new();
     let image = place.image("ext4");
-    for path in [place.path(), &image, &place.mount_point()] {
-        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
-    }
-    place.program();
+    give_to_user(&place, &image);
     let script = r#"
         set -e
         cd "$PLACE"

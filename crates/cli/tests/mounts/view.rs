@@ -67,10 +67,7 @@ fn a_user_uses_what_is_shown_as_his() {
     let place = Place::new();
     let image = place.image("ext4");
     filled(&place, &image);
-    for path in [place.path(), &image, &place.mount_point()] {
-        chown(path, Some(65534), Some(65534)).unwrap();
-    }
-    place.program();
+    give_to_user(&place, &image);
     let script = r#"
         set -e
         cd "$PLACE"
