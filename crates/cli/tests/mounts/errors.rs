@@ -110,7 +110,7 @@ fn a_device_that_dies_stops_changes_and_is_told() {
     assert_eq!(fs::read(mount_point.join("old")).unwrap(), b"old");
     drop((early, new));
 
-    let line = fail(finefs().arg("umount").arg(&mount_point));
+    let line = unmount_with_loss(&mount_point);
     assert!(line.contains("not everything is on the image"), "{line}");
     assert_eq!(server.wait().unwrap().code(), Some(1));
     let told = fs::read_to_string(&log).unwrap();
@@ -220,7 +220,7 @@ fn an_unmount_onto_a_full_disk_fails_and_harms_nothing_synced() {
         fs::create_dir(mount_point.join(format!("directory-{number}"))).unwrap();
     }
     let filler = disk.fill();
-    let line = fail(finefs().arg("umount").arg(&mount_point));
+    let line = unmount_with_loss(&mount_point);
     assert!(line.contains("no space left"), "{line}");
     fs::remove_file(filler).unwrap();
     mount_again("rw", &image, &mount_point);

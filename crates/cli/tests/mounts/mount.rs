@@ -423,7 +423,7 @@ fn a_failed_final_write_out_is_told() {
             break;
         }
     }
-    let line = fail(finefs().arg("umount").arg(place.mount_point()));
+    let line = unmount_with_loss(&place.mount_point());
     assert!(line.contains("not everything is on the image"), "{line}");
     assert_eq!(server.wait().unwrap().code(), Some(1));
     assert!(!place.is_mounted());

@@ -258,7 +258,7 @@ fn what_does_not_come_back_ends_the_mount() {
         drop(file);
         storage.start_again();
         assert!(File::create(place.mount_point().join("other")).is_err());
-        let line = fail(finefs().arg("umount").arg(place.mount_point()));
+        let line = unmount_with_loss(&place.mount_point());
         assert!(line.contains("not everything is on the image"), "{line}");
         assert!(line.contains("has closed the connection"), "{line}");
         storage.kill();

@@ -108,29 +108,48 @@ pub fn run(command: &mut Command) -> Output {
     command.output().unwrap()
 }
 
-/// Runs a command that must succeed and print nothing to stderr. A child that another test is about
-/// to start holds our open files until it executes, so "busy" is given a moment.
-pub fn succeed(command: &mut Command) {
+/// Runs a command. A child that another test is about to start holds our open files until it
+/// executes, so "busy" is given a moment.
+fn run_patiently(command: &mut Command) -> Output {
     let start = Instant::now();
     loop {
         let output = run(command);
         let message = String::from_utf8_lossy(&output.stderr);
-        if message.contains("target is busy") && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(10));
-            continue;
+        if !message.contains("target is busy") || start.elapsed() > PATIENCE {
+            return output;
         }
-        assert!(
-            output.status.success() && message.is_empty(),
-            "{command:?}: {}: {message}",
-            output.status
-        );
-        return;
+        std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Runs a command that must succeed and print nothing to stderr.
+pub fn succeed(command: &mut Command) {
+    let output = run_patiently(command);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && message.is_empty(),
+        "{command:?}: {}: {message}",
+        output.status
+    );
 }
 
 /// Runs a command that must fail with one line of `finefs: ...`; gives the line.
 pub fn fail(command: &mut Command) -> String {
     let output = run(command);
+    the_line(command, output)
+}
+
+/// Unmounts what cannot be written out; gives the line that tells of it.
+pub fn unmount_with_loss(dir: &Path) -> String {
+    let mut command = finefs();
+    command.arg("umount").arg(dir);
+    let output = run_patiently(&mut command);
+    let line = the_line(&command, output);
+    assert!(!line.contains("busy"), "{line}");
+    line
+}
+
+fn the_line(command: &Command, output: Output) -> String {
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{command:?}: {message}");
     assert_eq!(message.lines().count(), 1, "{command:?}: {message}");
