@@ -79,6 +79,7 @@ pub fn run(options: &Options) -> Result<()> {
     let how = Measure {
         seconds: options.seconds,
         transactions: options.transactions,
+        shares_files: true,
     };
     let mut rows = Vec::new();
     for &(name, load) in loads {

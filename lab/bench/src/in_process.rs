@@ -114,7 +114,19 @@ impl Load {
         let over_time = plan(Length::Seconds(how.seconds));
         match self {
             Load::OpenSpeed => measured(&OpenSpeed::default(), target, &over_time),
-            Load::DirOps(operation) => measured(&DirOps::new(operation), target, &over_time),
+            Load::DirOps(operation) => {
+                let workload = DirOps::new(operation);
+                let part = |each: u64| match how.shares_files {
+                    true => 2 * each / threads as u64,
+                    false => each,
+                };
+                let workload = DirOps {
+                    files: part(workload.files),
+                    pages: part(workload.pages),
+                    ..workload
+                };
+                measured(&workload, target, &over_time)
+            }
             Load::PostMark => {
                 let workload = PostMark {
                     number: 1000,
@@ -142,6 +154,9 @@ pub struct Measure {
     pub seconds: f64,
     /// Of each thread of PostMark.
     pub transactions: u64,
+    /// The files and pages of two threads are parted among all, so that one leaves as much to
+    /// commits as several.
+    pub shares_files: bool,
 }
 
 /// What a measurement gave.
@@ -212,6 +227,7 @@ pub fn run(options: &Options) -> Result<()> {
     let how = Measure {
         seconds: options.seconds,
         transactions: options.transactions,
+        shares_files: false,
     };
     let mut rows = Vec::new();
     for &pair in &pairs {
