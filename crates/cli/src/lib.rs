@@ -21,6 +21,7 @@
 //! | `keys`, `journals` | keys of encrypted files, external journals |
 //! | `output` | what is printed |
 //! | `size` | numbers with k, m, g or % |
+//! | `accounts` | users and groups of this machine |
 //! | `confine`, `attendant` | what a server is left, and who does the rest |
 //! | `background` | fork, the report of readiness, the watcher |
 //! | `serve` | the life of a mounted file system: signals, its end |
@@ -40,6 +41,7 @@
     allow(dead_code, reason = "some of it serves them alone")
 )]
 
+mod accounts;
 mod attendant;
 mod background;
 #[cfg(feature = "build")]

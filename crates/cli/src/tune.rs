@@ -9,7 +9,7 @@ use finefs_check::tune::{Changes, tune};
 use finefs_image::mkfs::parse_uuid;
 
 use crate::check::open;
-use crate::{CliResult, Failure, size};
+use crate::{CliResult, Failure, accounts, size};
 
 const DAY_SECONDS: u32 = 24 * 60 * 60;
 
@@ -111,24 +111,16 @@ fn interval_seconds(text: &str) -> Result<u32, String> {
 }
 
 fn user(text: &str) -> Result<u16, String> {
-    id(text, "/etc/passwd", "user")
+    id(text, accounts::USERS, "user")
 }
 
 fn group(text: &str) -> Result<u16, String> {
-    id(text, "/etc/group", "group")
+    id(text, accounts::GROUPS, "group")
 }
 
-/// A number, or the one that a file of this machine has for a name.
-fn id(text: &str, file: &str, what: &str) -> Result<u16, String> {
-    let number_of = |line: &str| {
-        let mut fields = line.split(':');
-        let is_it = fields.next() == Some(text);
-        fields.nth(1).filter(|_| is_it)?.parse().ok()
-    };
-    let lines = std::fs::read_to_string(file).unwrap_or_default();
-    let number = text.parse().ok();
-    let number = number.or_else(|| lines.lines().find_map(number_of));
-    number.ok_or_else(|| format!("there is no such {what}; give a number below 65536, or a name"))
+fn id(text: &str, table: &str, what: &str) -> Result<u16, String> {
+    accounts::number_of(text, table)
+        .ok_or_else(|| format!("there is no such {what}; give a number below 65536, or a name"))
 }
 
 fn uuid(text: &str) -> CliResult<[u8; 16]> {

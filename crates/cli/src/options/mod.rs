@@ -389,7 +389,8 @@ mod tests {
     fn options_are_understood() {
         let options = parse(
             "ro,offset=1m,allow_other,noatime,nosuid,nodev,noexec,commit=30,size=50%,mode=1777,\
-             uid=7,gid=root,umask=027,threads=3,writeback_cache,errors=remount-ro,data_cache=9m,debug",
+             uid=7,gid=root,umask=027,threads=3,writeback_cache,errors=remount-ro,data_cache=9m,\
+             debug",
         )
         .unwrap();
         assert!(options.kernel.is_read_only && options.kernel.allow_other && options.is_debug);

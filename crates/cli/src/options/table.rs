@@ -163,9 +163,9 @@ static ACCESS: &[Row] = &[
                 _ => gid(options, name, value),
             },
             "the owner and group that all files of an image are shown with, and access goes by. \
-             chown(1) changes them on the image, out of sight, and what is made belongs there to who \
-             made it. Not with fakeroot. Of a memory file system: those of its root (default: of who \
-             mounts it)",
+             chown(1) changes them on the image, out of sight, and what is made belongs there to \
+             who made it. Not with fakeroot. Of a memory file system: those of its root (default: \
+             of who mounts it)",
         ),
     )
     .takes("NUMBER|NAME", "7"),

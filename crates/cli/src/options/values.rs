@@ -8,7 +8,7 @@ use finefs_fuse::WakeupLatency;
 use super::MountOptions;
 use crate::confine::{RunAs, Sandbox};
 use crate::size::{self, Size};
-use crate::{CliResult, Failure};
+use crate::{CliResult, Failure, accounts};
 
 /// The longest commit interval: beyond it the option is a mistake.
 const COMMIT_SECONDS_MAX: u64 = 3600;
@@ -164,28 +164,20 @@ pub(super) fn umask(options: &mut MountOptions, name: &str, value: &str) -> CliR
 }
 
 pub(super) fn uid(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    let uid = owner(value, "/etc/passwd");
+    let uid = owner(value, accounts::USERS);
     options.uid = Some(uid.ok_or_else(|| bad(name, value, "a user"))?);
     Ok(())
 }
 
 pub(super) fn gid(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    let gid = owner(value, "/etc/group");
+    let gid = owner(value, accounts::GROUPS);
     options.gid = Some(gid.ok_or_else(|| bad(name, value, "a group"))?);
     Ok(())
 }
 
-/// A number, or that of a name in this table: see passwd(5), group(5).
+/// The last number stands for no owner: see chown(2).
 fn owner(text: &str, table: &str) -> Option<u32> {
-    if let Ok(number) = text.parse() {
-        return Some(number).filter(|number| *number != u32::MAX);
-    }
-    let table = std::fs::read_to_string(table).ok()?;
-    table.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let is_it = fields.next() == Some(text) && !text.is_empty();
-        is_it.then(|| fields.nth(1)?.parse().ok())?
-    })
+    accounts::number_of(text, table).filter(|number| *number != u32::MAX)
 }
 
 pub(super) fn sandbox(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
