@@ -12,7 +12,7 @@ use finefs_image::mkfs::{self, FsType, MkfsError, Options, Place};
 use crate::image::copying;
 use crate::mke2fs::{self, Besides, Name};
 use crate::switches::{Switches, Whose, time_from_environment};
-use crate::{CliResult, Failure, output, size};
+use crate::{CliResult, Failure, output, progress, size};
 
 /// Make an ext2, ext3 or ext4 file system, in a file or on a device
 ///
@@ -104,6 +104,7 @@ impl Mkfs {
             ..named
         };
         let as_mke2fs = self.called_as.is_some();
+        let undo = options.undo.clone();
         let mut status = ExitCode::SUCCESS;
         let mut made = match (self.dry_run, &self.source) {
             (true, _) => mkfs::plan_at(&place, &options).map_err(Failure::new)?,
@@ -123,6 +124,10 @@ impl Mkfs {
             output::print(&(text + "\n"))?;
         } else if !self.quiet {
             output::print(&mke2fs::report(&made, self.verbose > 0))?;
+            if let Some(undo) = undo.filter(|_| !self.dry_run) {
+                let (undo, name) = (undo.display(), &self.image.display());
+                output::print(&format!("finefs undo {undo} {name} takes it back\n"))?;
+            }
         }
         Ok(status)
     }
@@ -179,7 +184,12 @@ fn make(place: Place, options: &Options, as_mke2fs: bool) -> CliResult<mkfs::Mad
         true => Arc::default(),
         false => copying::watch_signals()?,
     };
-    let made = match mkfs::make_at_until(&place, options, &stop) {
+    let work = || mkfs::make_at_until(&place, options, &stop);
+    let made = match options.checks_blocks {
+        true => progress::during(&format!("testing {}", place.path.display()), work),
+        false => work(),
+    };
+    let made = match made {
         Err(MkfsError::InUse { path, what }) if as_mke2fs => {
             let line = format!("{} holds {what}", path.display());
             if !has_consent(&line) {

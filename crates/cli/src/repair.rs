@@ -185,13 +185,13 @@ fn tell(
         })
 }
 
-/// Put back what a repair has changed
+/// Put back what a repair, a resize or mkfs -z has changed
 #[derive(Args)]
 pub(crate) struct Undo {
-    /// The file that the repair made
+    /// The file that was made then; also one of e2fsprogs
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The image that was repaired
+    /// The image that was changed
     #[arg(value_name = "IMAGE")]
     image: OsString,
     /// Where in the image the file system starts: bytes, or with k, m, g

@@ -99,7 +99,8 @@ pub(crate) struct Switches {
     /// Bytes of a cluster, with -O bigalloc; 16 blocks
     #[arg(short = 'C', value_name = "BYTES")]
     cluster_size: Option<String>,
-    /// Read everything first, and leave out the blocks that cannot be read
+    /// Read everything first, and leave out the blocks that cannot be read; given twice, write all
+    /// of it with four patterns, and leave out the blocks that do not keep them
     #[arg(short = 'c', action = ArgAction::Count)]
     checks_blocks: u8,
     /// Leave out the blocks that this file of badblocks(8) lists
@@ -111,8 +112,9 @@ pub(crate) struct Switches {
     /// Superblock and descriptors only (refused)
     #[arg(short = 'S', hide = true)]
     super_only: bool,
-    /// An undo file (refused)
-    #[arg(short = 'z', value_name = "FILE", hide = true)]
+    /// Put what will be overwritten into this undo file first, by which finefs undo, or e2undo(8),
+    /// puts it back; gives no storage back
+    #[arg(short = 'z', value_name = "FILE")]
     undo: Option<PathBuf>,
     /// Direct I/O: changes nothing
     #[arg(short = 'D', hide = true)]
@@ -125,21 +127,12 @@ impl Switches {
         let creator = self.creator.as_deref().unwrap_or("linux");
         let refused = [
             (
-                self.checks_blocks > 1,
-                "-cc: nothing is written to look for bad blocks; take -c, which reads, or run \
-                 badblocks -w and give its list with -l",
-            ),
-            (
                 !creator.eq_ignore_ascii_case("linux") && creator != "0",
                 "-o: only linux can be had",
             ),
             (
                 self.super_only,
                 "-S: superblocks alone cannot be written; use e2fsck -b, or mke2fs -S",
-            ),
-            (
-                self.undo.is_some(),
-                "-z: there is no undo file; copy the image, or use mke2fs",
             ),
         ];
         match refused.iter().find(|(is_asked, _)| *is_asked) {
@@ -172,6 +165,8 @@ impl Switches {
             revision: self.revision,
             discards: !self.keep,
             checks_blocks: self.checks_blocks > 0,
+            writes_patterns: self.checks_blocks > 1,
+            undo: self.undo,
             ..Options::default()
         };
         if let Some(name) = self.fs_type {

@@ -266,12 +266,6 @@ fn bad_blocks_are_left_out_as_mke2fs_leaves_them() {
             text(&refused.stderr)
         );
     }
-    let refused = bench.finefs("mkfs --size 8m -cc", &bench.path("none"));
-    assert!(
-        text(&refused.stderr).contains("badblocks -w"),
-        "{}",
-        text(&refused.stderr)
-    );
     // All of a file can be read.
     let image = bench.empty("read", 8 << 10);
     let made = bench.finefs("mkfs -q -c", &image);
@@ -281,6 +275,126 @@ fn bad_blocks_are_left_out_as_mke2fs_leaves_them() {
         text(&made.stderr)
     );
     check(&image);
+}
+
+#[test]
+fn patterns_are_written_to_all_of_it_first() {
+    let bench = Bench::new();
+    let features = "-cc -O ^metadata_csum_seed,^orphan_file";
+    both(&bench, "mkfs.ext4", features, "nodiscard", 8 << 10);
+    both(&bench, "mkfs.ext2", "-cc -b 4096", "nodiscard", 8 << 10);
+    // Nothing of what was there is left.
+    let image = bench.path("noise");
+    std::fs::write(&image, vec![7; 8 << 20]).unwrap();
+    let made = bench.finefs("mkfs -q -cc -E nodiscard", &image);
+    let said = text(&made.stderr);
+    assert!(made.status.success() && said.is_empty(), "{said}");
+    let now = std::fs::read(&image).unwrap();
+    assert!(!now.windows(64).any(|part| part == [7; 64]));
+    check(&image);
+}
+
+/// Bytes that are nowhere zero for long, and different everywhere.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let bytes = (0..length).map(|_| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) as u8
+    });
+    bytes.collect()
+}
+
+#[test]
+fn what_was_overwritten_is_put_back() {
+    let bench = Bench::new();
+    let (image, undo) = (bench.path("image"), bench.path("undo"));
+    for (words, length) in [
+        ("-t ext4", 16 << 20),
+        ("-t ext4 -E lazy_itable_init=0", 20 << 20),
+        ("-t ext2 -b 1024", (8 << 20) + 1000),
+        ("-t ext3 -b 4096 --size 12m", 16 << 20),
+        ("-t ext4 --offset 4m --size 8m", 16 << 20),
+        ("-t ext4 -E offset=1536 --size 8m", 16 << 20),
+    ] {
+        let old = noise(length);
+        for by_e2undo in [true, false] {
+            std::fs::write(&image, &old).unwrap();
+            let made = bench.finefs(&format!("mkfs {words} -z {}", undo.display()), &image);
+            assert!(made.status.success(), "{words}: {}", text(&made.stderr));
+            assert!(text(&made.stdout).contains("takes it back"));
+            assert!(std::fs::read(&image).unwrap() != old);
+            let undone = match by_e2undo {
+                true => bench.run(Path::new("e2undo"), undo.to_str().unwrap(), &image),
+                false => bench.finefs(&format!("undo {}", undo.display()), &image),
+            };
+            assert!(undone.status.success(), "{words}: {}", text(&undone.stderr));
+            assert!(std::fs::read(&image).unwrap() == old, "{words} {by_e2undo}");
+            // It is of what was made, not of what is there now.
+            let again = bench.finefs(&format!("undo {}", undo.display()), &image);
+            assert!(text(&again.stderr).contains("superblocks differ"));
+            std::fs::remove_file(&undo).unwrap();
+        }
+    }
+}
+
+#[test]
+fn undo_files_of_mke2fs_are_put_back_and_damaged_ones_are_not() {
+    let bench = Bench::new();
+    let (image, undo) = (bench.path("image"), bench.path("undo"));
+    let old = noise(8 << 20);
+    std::fs::write(&image, &old).unwrap();
+    let words = format!("-q -F -z {}", undo.display());
+    let made = bench.run(Path::new("/usr/sbin/mke2fs"), &words, &image);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let new = std::fs::read(&image).unwrap();
+    let kept = std::fs::read(&undo).unwrap();
+    for cut in [100, 40_000, kept.len() / 2] {
+        std::fs::write(&undo, &kept[..cut]).unwrap();
+        let refused = bench.finefs(&format!("undo {}", undo.display()), &image);
+        assert!(text(&refused.stderr).contains("no whole undo file"));
+        assert!(std::fs::read(&image).unwrap() == new);
+    }
+    std::fs::write(&undo, &kept).unwrap();
+    let undone = bench.finefs(&format!("undo {}", undo.display()), &image);
+    assert!(undone.status.success(), "{}", text(&undone.stderr));
+    assert!(std::fs::read(&image).unwrap() == old);
+}
+
+#[test]
+fn an_undo_file_that_cannot_be_made_is_told_before_anything_is_written() {
+    let bench = Bench::new();
+    let (image, there) = (bench.path("image"), bench.path("there"));
+    let old = noise(8 << 20);
+    std::fs::write(&image, &old).unwrap();
+    std::fs::write(&there, "mine").unwrap();
+    let none = bench.path("none");
+    for (words, part) in [
+        (format!("-z {}", there.display()), "is there already"),
+        ("-z /no/such/directory/undo".to_owned(), "No such file"),
+        (format!("-cc -z {}", none.display()), "-cc writes all of it"),
+        (
+            format!("-O journal_dev -z {}", none.display()),
+            "a journal is made",
+        ),
+        (
+            format!("-F -d /etc/fstab -z {}", none.display()),
+            "that is filled",
+        ),
+    ] {
+        let refused = bench.finefs(&format!("mkfs {words}"), &image);
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{words}");
+        assert!(said.contains(part) && said.lines().count() == 1, "{said}");
+        assert!(std::fs::read(&image).unwrap() == old, "{words}");
+    }
+    assert!(!none.exists());
+    assert_eq!(std::fs::read(&there).unwrap(), b"mine");
+    // Nor is there a new file.
+    let new = bench.path("new");
+    bench.finefs("mkfs --size 8m -z /no/such/directory/undo", &new);
+    assert!(!new.exists());
 }
 
 #[test]

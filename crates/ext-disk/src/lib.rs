@@ -20,6 +20,7 @@
 //! | [`jbd2`] | the journal |
 //! | [`orphan_file`] | the orphan file (`orphan_file` feature) |
 //! | [`mmp`] | the block of multiple mount protection |
+//! | [`undo_file`] | undo files of e2fsprogs |
 //! | [`checksum`] | crc32c and crc16 with the seeds that ext4 uses |
 //! | [`error`], [`units`] | named errors, number types |
 //!
@@ -70,6 +71,7 @@ pub mod orphan_file;
 pub mod quota;
 pub mod superblock;
 pub mod time;
+pub mod undo_file;
 pub mod units;
 pub mod verity;
 pub mod xattr;

@@ -14,6 +14,7 @@
 //! 3. The image is written after the undo file is durable, its superblock last.
 
 mod decide;
+mod e2undo;
 pub(crate) mod fix;
 mod groups;
 mod index;

@@ -5,7 +5,7 @@
 //! offset and length (8 bytes each), the bytes; then all ones and the crc32c of everything before.
 //! Numbers are little-endian. Files of the first version have one length: a repair keeps it. Where
 //! the superblock can be read the first page is the UUID in it, by which a file of another image is
-//! told.
+//! told. Files of e2fsprogs' own format, as `mkfs -z` writes them, are put back as well (`e2undo`).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
@@ -16,6 +16,7 @@ use finefs_block::BlockDevice;
 use finefs_ext_disk::checksum::crc32c;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 
+use super::e2undo;
 use super::shadow::{Change, PAGE};
 
 const NAME: &[u8; 14] = b"finefs undo 2\n";
@@ -106,9 +107,12 @@ fn uuid_of(device: &dyn BlockDevice) -> Option<[u8; 16]> {
     Some(Superblock::parse(&bytes).ok()?.uuid())
 }
 
-/// Puts back what an undo file holds, and the image's length; gives the number of pages. Nothing is
+/// Puts back what an undo file, of ours or of e2fsprogs, holds, and the image's length; gives the number of pages. Nothing is
 /// written unless the file is whole and of this image, as long as it was before or is after.
 pub fn undo(path: &Path, device: &Arc<dyn BlockDevice>) -> Result<usize, String> {
+    if e2undo::is_one(path) {
+        return e2undo::undo(path, device);
+    }
     let shown = path.display();
     let (mut count, mut uuid) = (0, None);
     let lengths = read(path, &mut |offset_bytes, old| {

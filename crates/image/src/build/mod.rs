@@ -258,6 +258,10 @@ pub fn build(
     options: &Options,
     progress: &Progress,
 ) -> Result<Built> {
+    if options.file_system.undo.is_some() {
+        let reason = "an image that is filled has no undo file; copy what is there";
+        return Err(Error::new("-z", reason));
+    }
     let target = Target::of(image, options)?;
     let directory = match &target {
         Target::Device(place) if !place.path.is_file() => std::env::temp_dir(),

@@ -15,6 +15,7 @@
 //! | `bad_blocks`, `quota` | the inodes of bad blocks and of quotas |
 //! | `groups` | descriptors, bitmaps, inode tables, copies |
 //! | `pieces` | what is written where |
+//! | `undo` | the undo file |
 //! | `place` | files and devices to make it on |
 //!
 //! # How it works
@@ -54,6 +55,7 @@ mod shape;
 mod space;
 mod stopping;
 mod tables;
+mod undo;
 
 use build::Build;
 pub use error::{MkfsError, Result};
@@ -69,6 +71,7 @@ pub(crate) use place::spoil;
 pub use place::{Place, found_at, length_of, make_at, make_at_until, plan_at};
 use serde::Serialize;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// mke2fs zeroes so much at both ends of a device: what other file systems and RAIDs are known by.
@@ -134,17 +137,14 @@ pub fn plan(size_bytes: u64, options: &Options) -> Result<Made> {
 /// # Errors
 /// Those of [`plan`], before anything is written, and those of the device.
 pub fn make(device: &dyn BlockDevice, is_blank: bool, options: &Options) -> Result<Made> {
-    write(
-        device,
-        Build::new(options, device.len_bytes())?,
-        is_blank,
-        options,
-    )
+    let build = Build::new(options, device.len_bytes())?;
+    write(device, 0, build, is_blank, options)
 }
 
-/// Writes what was planned.
+/// Writes what was planned. An undo file says that the device starts at `fs_offset_bytes`.
 fn write(
     device: &dyn BlockDevice,
+    fs_offset_bytes: u64,
     mut build: Build,
     is_blank: bool,
     options: &Options,
@@ -154,21 +154,28 @@ fn write(
         action: "written",
         error,
     };
-    if options.checks_blocks {
-        let bad = bad_blocks::unreadable(device, &build.shape.geo).map_err(failed)?;
-        if !bad.is_empty() {
-            let note = format!("{} blocks cannot be read, and are left out", bad.len());
-            let options = &Options {
-                bad_blocks: [&options.bad_blocks[..], &bad].concat(),
-                ..options.clone()
-            };
-            build = Build::new(options, device.len_bytes())?;
-            build.notes.push(note);
-        }
+    let bad = match (options.writes_patterns, options.checks_blocks) {
+        (true, _) => bad_blocks::unwritable(device, &build.shape.geo).map_err(failed)?,
+        (_, true) => bad_blocks::unreadable(device, &build.shape.geo).map_err(failed)?,
+        _ => Vec::new(),
+    };
+    if !bad.is_empty() {
+        let cannot = match options.writes_patterns {
+            true => "do not keep what is written",
+            false => "cannot be read",
+        };
+        let note = format!("{} blocks {cannot}, and are left out", bad.len());
+        let options = &Options {
+            bad_blocks: [&options.bad_blocks[..], &bad].concat(),
+            ..options.clone()
+        };
+        build = Build::new(options, device.len_bytes())?;
+        build.notes.push(note);
     }
     let size_bytes = build.shape.geo.size_bytes();
-    let mut is_blank = is_blank || options.is_prezeroed;
-    if !is_blank && options.discards {
+    let mut is_blank = (is_blank || options.is_prezeroed) && !options.writes_patterns;
+    // What was given back could not be put back.
+    if !is_blank && options.discards && options.undo.is_none() {
         is_blank = device.discard_at(0, size_bytes).map_err(failed)?;
     }
     let has_flags = build.shape.features.has_group_csum();
@@ -178,8 +185,16 @@ fn write(
         is_zeroed: !is_lazy && (is_blank || has_flags),
     };
     build.finish(state)?;
-    if !is_blank {
-        overwrite(device, &build, is_lazy, options).map_err(failed)?;
+    let zeroed = match is_blank {
+        true => Vec::new(),
+        false => zeroed(&build, is_lazy, options),
+    };
+    if let Some(path) = &options.undo {
+        undo::keep(device, fs_offset_bytes, &build, &zeroed, path)?;
+    }
+    for run in zeroed {
+        let length = run.end - run.start;
+        device.write_zeros_at(run.start, length).map_err(failed)?;
     }
     let written = build.pieces.write(device, is_blank).map_err(failed)?;
     device.flush().map_err(failed)?;
@@ -198,32 +213,24 @@ fn write(
     })
 }
 
-/// Overwrites what must not stay of what was there before.
-fn overwrite(
-    device: &dyn BlockDevice,
-    build: &Build,
-    is_lazy: bool,
-    options: &Options,
-) -> io::Result<()> {
+/// What must not stay of what was there before, where nothing else is written over it.
+fn zeroed(build: &Build, is_lazy: bool, options: &Options) -> Vec<Range<u64>> {
     let geo = &build.shape.geo;
     let size_bytes = geo.size_bytes();
     let block_size = u64::from(geo.block_size);
-    device.write_zeros_at(0, START_BYTES.min(size_bytes))?;
-    let end = END_BYTES.min(size_bytes);
-    device.write_zeros_at(size_bytes - end, end)?;
-    let table = u64::from(geo.inode_table_blocks) * block_size;
+    let end_start = size_bytes - END_BYTES.min(size_bytes);
+    let mut runs = vec![0..START_BYTES.min(size_bytes), end_start..size_bytes];
+    let table_bytes = u64::from(geo.inode_table_blocks) * block_size;
     if !is_lazy {
-        for places in &build.tables.places {
-            device.write_zeros_at(places.inode_table * block_size, table)?;
-        }
+        let starts = build.tables.places.iter();
+        let starts = starts.map(|places| places.inode_table * block_size);
+        runs.extend(starts.map(|start| start..start + table_bytes));
     }
     if !options.is_journal_lazy {
-        for run in &build.journal_data {
-            let length = (run.end - run.start) * block_size;
-            device.write_zeros_at(run.start * block_size, length)?;
-        }
+        let blocks = build.journal_data.iter();
+        runs.extend(blocks.map(|run| run.start * block_size..run.end * block_size));
     }
-    Ok(())
+    runs
 }
 
 fn made(build: &Build, options: &Options) -> Made {

@@ -142,6 +142,11 @@ pub struct Options {
     pub bad_blocks: Vec<u64>,
     /// `-c`: read everything first, and leave out what cannot be read.
     pub checks_blocks: bool,
+    /// `-z`: the undo file that gets what lay where something is written. There must be none.
+    pub undo: Option<PathBuf>,
+    /// `-cc`: write everything with patterns first, and leave out what does not keep them. What is
+    /// there is lost.
+    pub writes_patterns: bool,
     /// `-E lazy_itable_init=`: inode tables may stay as they are, where the format can say so.
     pub is_itable_lazy: bool,
     /// `-E lazy_journal_init=`: the journal may stay as it is.
@@ -195,6 +200,8 @@ impl Default for Options {
             quota_kinds: None,
             bad_blocks: Vec::new(),
             checks_blocks: false,
+            writes_patterns: false,
+            undo: None,
             is_itable_lazy: true,
             is_journal_lazy: false,
             discards: true,

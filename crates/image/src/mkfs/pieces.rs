@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
@@ -41,6 +42,12 @@ impl Pieces {
     /// Bytes in all.
     pub fn len_bytes(&self) -> u64 {
         self.parts.values().map(|part| part.len() as u64).sum()
+    }
+
+    /// Where there are bytes, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        let parts = self.parts.iter();
+        parts.map(|(start, part)| *start..start + part.len() as u64)
     }
 
     /// Writes everything, neighbours together. Where the device `is_blank`, what is all zeros

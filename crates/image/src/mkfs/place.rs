@@ -5,7 +5,7 @@ use super::error::{MkfsError, Result};
 use super::journal_device;
 use super::options::Options;
 use super::stopping::Stopping;
-use super::{Made, plan, write};
+use super::{Made, plan, undo, write};
 use crate::error::Error;
 use finefs_block::{Access, BlockDevice, OpenError, PartitionDevice, Patience};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, until_nul};
@@ -122,6 +122,7 @@ pub fn plan_at(place: &Place, options: &Options) -> Result<Made> {
         }
         (None, false) => return Err(MkfsError::NoSize(place.path.clone())),
     };
+    undo::check(options)?;
     let made = match journal_device::is_wanted(options) {
         true => journal_device::plan_at(size_bytes, options)?,
         false => plan(size_bytes, options)?,
@@ -178,6 +179,7 @@ pub fn make_at(place: &Place, options: &Options) -> Result<Made> {
 /// # Errors
 /// [`MkfsError::Interrupted`], too.
 pub fn make_at_until(place: &Place, options: &Options, stop: &AtomicBool) -> Result<Made> {
+    undo::check(options)?;
     let made = match place.is_there() {
         true => make_over(place, options, stop),
         false => make_new(place, options, stop),
@@ -203,10 +205,11 @@ fn make_new(place: &Place, options: &Options, stop: &AtomicBool) -> Result<Made>
     // Before there is a file.
     let build = Build::new(options, size_bytes)?;
     create(place, end)?;
-    or_nothing(
-        place,
-        make_on(place, size_bytes, true, build, options, stop),
-    )
+    let made = make_on(place, size_bytes, true, build, options, stop);
+    if let (Err(_), Some(undo)) = (&made, &options.undo) {
+        let _ = std::fs::remove_file(undo);
+    }
+    or_nothing(place, made)
 }
 
 /// Makes a file, all of it a hole.
@@ -280,7 +283,7 @@ fn make_on(
     let part = PartitionDevice::new(device, place.offset_bytes, Some(size_bytes))
         .map_err(place.io("opened"))?;
     let part = Stopping { device: part, stop };
-    let made = write(&part, build, is_blank, options)?;
+    let made = write(&part, place.offset_bytes, build, is_blank, options)?;
     Ok(Made {
         image: place.path.display().to_string(),
         ..made

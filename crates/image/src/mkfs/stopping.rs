@@ -50,6 +50,10 @@ impl<D: BlockDevice> BlockDevice for Stopping<'_, D> {
         self.going()?.discard_at(offset_bytes, length_bytes)
     }
 
+    fn forget_cached_at(&self, offset_bytes: u64, length_bytes: u64) {
+        self.device.forget_cached_at(offset_bytes, length_bytes);
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.going()?.flush()
     }
