@@ -24,7 +24,7 @@ use finefs_ext_disk::mmp::MmpBlock;
 use finefs_ext_disk::orphan_file::OrphanBlock;
 use finefs_ext_disk::superblock::{State, SuperFlags};
 use finefs_ext_disk::time::Timestamp;
-use finefs_ext_disk::units::{Ino, PhysBlock};
+use finefs_ext_disk::units::{GroupNo, Ino, PhysBlock};
 use std::collections::BTreeMap;
 
 /// lost+found is made as large as this, so that e2fsck need not allocate for it.
@@ -137,7 +137,16 @@ impl Build {
         self.shape.features.has_csum().then(|| self.shape.sb.seed())
     }
 
-    /// Allocates a file from the start of the file system on.
+    /// Where mke2fs looks for a file's first block: from the first group of the flex group on that
+    /// its inode lies in. With few inodes in a group that need not be the first group.
+    pub fn goal(&self, ino: u32) -> u64 {
+        let geo = &self.shape.geo;
+        let group = (ino - 1) / geo.inodes_per_group;
+        let first = group - group % geo.groups_per_flex.max(1);
+        geo.group_first_block(GroupNo(first)).0
+    }
+
+    /// Allocates a file from a block on.
     pub fn allocate(
         &mut self,
         ino: u32,
@@ -242,7 +251,6 @@ impl Build {
     fn directories(&mut self, options: &Options) -> Result<()> {
         let geo = &self.shape.geo;
         let block_size = geo.block_size;
-        let goal = u64::from(geo.first_data_block);
         let rules = DirRules::of(&self.shape.sb);
         let lost_and_found = self.next_ino;
         self.next_ino += 1;
@@ -250,6 +258,7 @@ impl Build {
             return Err(MkfsError::NoRoom("lost+found's inode"));
         }
 
+        let goal = self.goal(Ino::ROOT.0);
         let map = self.allocate(Ino::ROOT.0, 1, goal, "the root directory")?;
         let mut inode = self.inode(FileKind::Directory.mode_bits() | 0o755, 3);
         inode.set_uid(options.root_owner.0);
@@ -262,6 +271,7 @@ impl Build {
         self.put_directory_blocks(Ino::ROOT.0, &map, vec![block]);
 
         let blocks = (LOST_AND_FOUND_BYTES / block_size).clamp(2, indirect::DIRECT);
+        let goal = self.goal(lost_and_found);
         let map = self.allocate(lost_and_found, blocks.into(), goal, "lost+found")?;
         let inode = self.inode(FileKind::Directory.mode_bits() | 0o700, 2);
         self.put_file(lost_and_found, inode, &map)?;
@@ -430,10 +440,10 @@ impl Build {
     /// The first block of a group in the middle that has much room.
     fn journal_goal(&self) -> u64 {
         let geo = &self.shape.geo;
-        let blocks = geo.blocks_count - u64::from(geo.first_data_block);
-        let middle = (u64::from(geo.first_data_block) + blocks / 2
-            - u64::from(geo.first_data_block))
-            / u64::from(geo.blocks_per_group);
+        let first_block = u64::from(geo.first_data_block);
+        // As mke2fs, which takes half of the count for a block's number.
+        let middle_block = (geo.blocks_count - first_block) / 2;
+        let middle = middle_block.saturating_sub(first_block) / u64::from(geo.blocks_per_group);
         let middle = (middle as u32).min(geo.groups_count - 1);
         let size = geo.groups_per_flex;
         let free = |group: u32| {
@@ -495,9 +505,8 @@ impl Build {
             }
             None => default_orphan_blocks(geo.blocks_count),
         };
-        let goal = u64::from(geo.first_data_block);
         let ino = self.take_inode("the orphan file's inode")?;
-        let map = self.allocate(ino, blocks, goal, "the orphan file")?;
+        let map = self.allocate(ino, blocks, self.goal(ino), "the orphan file")?;
         let inode = self.inode(FileKind::Regular.mode_bits() | 0o600, 1);
         self.put_file(ino, inode, &map)?;
         let seed = self.seed().map(|seed| seed.inode(Ino(ino), 0));

@@ -79,7 +79,7 @@ impl Build {
 
     fn quota_file(&mut self, kind: QuotaKind, ino: u32, file: &[u8]) -> Result<()> {
         let geo = &self.shape.geo;
-        let (block_size, goal) = (geo.block_size as usize, geo.first_data_block.into());
+        let block_size = geo.block_size as usize;
         let is_scattered = block_size == BLOCK_SIZE && geo.cluster_ratio == 1;
         let what = match kind {
             QuotaKind::User => "the user quota",
@@ -87,7 +87,7 @@ impl Build {
             QuotaKind::Project => "the project quota",
         };
         let blocks = file.len().div_ceil(block_size);
-        let mut map = self.allocate(ino, blocks as u64, goal, what)?;
+        let mut map = self.allocate(ino, blocks as u64, self.goal(ino), what)?;
         if is_scattered && let Some(other) = maps::reordered(&map, &ORDER, self.has_extents())? {
             map = other;
         }

@@ -169,6 +169,19 @@ pub const SETS: &[Set] = &[
     ext4("-i 1024", 200 * MIB, Mount),
     ext4("-i 65536 -m 0", 200 * MIB, Mount),
     ext4("-N 64", 200 * MIB, Mount),
+    // The middle is where a group begins, for the journal.
+    ext4("-b 1024 -O ^flex_bg", 5_832_705, Compare),
+    ext4("-N 848 -O ^flex_bg -b 2048", 3 * GIB + 12_344, Mount),
+    ext4(
+        "-N 848 -O ^flex_bg,orphan_file,quota,project -b 2048",
+        3 * GIB + 12_344,
+        Mount,
+    ),
+    ext4(
+        "-N 848 -O orphan_file,quota,project -G 2 -b 2048",
+        3 * GIB,
+        Mount,
+    ),
     ext4("-N 200000 -m 3.7", 200 * MIB, Mount),
     ext4("-g 4096 -b 1024", 200 * MIB, Mount),
     ext4("-g 2048 -G 4 -b 4096", 200 * MIB, Mount),
