@@ -107,8 +107,9 @@ fn uuid_of(device: &dyn BlockDevice) -> Option<[u8; 16]> {
     Some(Superblock::parse(&bytes).ok()?.uuid())
 }
 
-/// Puts back what an undo file, of ours or of e2fsprogs, holds, and the image's length; gives the number of pages. Nothing is
-/// written unless the file is whole and of this image, as long as it was before or is after.
+/// Puts back what an undo file holds, of ours or of e2fsprogs, and the image's length; gives the
+/// number of pages. Nothing is written unless the file is whole and of this image, as long as it
+/// was before or is after.
 pub fn undo(path: &Path, device: &Arc<dyn BlockDevice>) -> Result<usize, String> {
     if e2undo::is_one(path) {
         return e2undo::undo(path, device);
