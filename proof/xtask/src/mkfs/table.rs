@@ -169,8 +169,6 @@ pub const SETS: &[Set] = &[
     ext4("-i 1024", 200 * MIB, Mount),
     ext4("-i 65536 -m 0", 200 * MIB, Mount),
     ext4("-N 64", 200 * MIB, Mount),
-    // The middle is where a group begins, for the journal.
-    ext4("-b 1024 -O ^flex_bg -J size=4", 5_832_705, Compare),
     ext4("-N 848 -O ^flex_bg -b 2048", 3 * GIB + 12_344, Mount),
     ext4(
         "-N 848 -O ^flex_bg,orphan_file,quota,project -b 2048",
