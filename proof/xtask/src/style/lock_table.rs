@@ -1,19 +1,30 @@
 //! Every lock class in the code stands in the table of `docs/locking.md` with its level, once; the
 //! table has no others, and its lines stand in the order of the levels, as the locks are taken.
+//! What the list of locks held over I/O names is in the table.
 
 use super::source::Source;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const TABLE: &str = "docs/locking.md";
+/// The heading of the list of locks held over I/O.
+const HELD_OVER_IO: &str = "## What is held over device I/O";
 
 /// Findings between the sources and the table.
 pub fn check(sources: &[Source], documents: &[(PathBuf, String)]) -> Vec<String> {
     let mut findings = Vec::new();
     let table = documents.iter().find(|(path, _)| path == Path::new(TABLE));
-    let lines = table.map_or_else(Vec::new, |(_, text)| classes_in_table(text));
+    let text = table.map_or("", |(_, text)| text.as_str());
+    let lines = classes_in_table(text);
     findings.extend(order_of_lines(&lines));
     let table: BTreeMap<String, String> = lines.into_iter().collect();
+    for class in classes_held_over_io(text) {
+        if !table.contains_key(class) {
+            findings.push(format!(
+                "{TABLE}: {class}, held over I/O, is not in the table"
+            ));
+        }
+    }
     let mut in_code = BTreeMap::new();
     for source in sources
         .iter()
@@ -88,5 +99,15 @@ fn classes_in_table(text: &str) -> Vec<(String, String)> {
             let level = cells.next().filter(|level| level.parse::<u32>().is_ok())?;
             Some((name.to_owned(), level.to_owned()))
         })
+        .collect()
+}
+
+/// What stands in backquotes before the colon of each entry of the list.
+fn classes_held_over_io(text: &str) -> Vec<&str> {
+    let list = text.lines().skip_while(|line| *line != HELD_OVER_IO);
+    list.skip(1)
+        .take_while(|line| !line.starts_with("## "))
+        .filter_map(|line| line.strip_prefix("- ")?.split(':').next())
+        .flat_map(|names| names.split('`').skip(1).step_by(2))
         .collect()
 }

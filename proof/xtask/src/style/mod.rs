@@ -224,7 +224,9 @@ mod tests {
         ),
         (
             "docs/locking.md",
-            "| `ns.gone` | 9 | nothing |\n| `ns.y` | 4 | low |\n| `ns.y` | 4 | again |\n",
+            "| `ns.gone` | 9 | nothing |\n| `ns.y` | 4 | low |\n| `ns.y` | 4 | again |\n\
+             ## What is held over device I/O\n- `ns.y`, and `ns.w` in its place: over `b`.\n\
+             ## Names\n- `c`: a bucket\n",
             "ns.gone (9) is in no source",
         ),
         (
@@ -264,6 +266,7 @@ mod tests {
                 "lock class ns.y exists already",
                 "ns.y stands below ns.gone",
                 "ns.y stands there twice",
+                "ns.w, held over I/O, is not in the table",
             ])
             .filter(|said| !said.is_empty())
             .collect();
