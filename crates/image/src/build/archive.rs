@@ -6,9 +6,11 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{channel, sync_channel};
 
 use finefs::FileKind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,12 +29,38 @@ use crate::packing::Packing;
 /// Bytes that are unpacked at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// Chunks in all: one that is filled, one that is written, and those that wait.
+const CHUNKS: usize = 4;
+
 const TAR_BLOCK: u64 = 512;
 
 /// True for the start of an archive, and of what is compressed.
 pub(super) fn is_known(start: &[u8]) -> bool {
-    let is_tar = start.get(257..262).is_some_and(|magic| magic == b"ustar");
-    is_tar || Packing::of_start(start) != Packing::None
+    is_tar(start) || Packing::of_start(start) != Packing::None
+}
+
+fn is_tar(start: &[u8]) -> bool {
+    start.get(257..262).is_some_and(|magic| magic == b"ustar")
+}
+
+/// True for a compressed file in which there is an archive.
+pub(super) fn is_packed(path: &Path) -> bool {
+    let head = || {
+        let mut file = File::open(path)?;
+        // Nothing is taken from a pipe.
+        if !file.metadata()?.is_file() {
+            return Ok(Vec::new());
+        }
+        let mut magic = [0; 6];
+        let count = file.read_at(&mut magic, 0)?;
+        let mut head = Vec::new();
+        if Packing::of_start(&magic[..count]) != Packing::None {
+            let unpacked = Packing::of_start(&magic[..count]).reader(&mut file)?;
+            unpacked.take(TAR_BLOCK).read_to_end(&mut head)?;
+        }
+        Ok::<_, std::io::Error>(head)
+    };
+    head().is_ok_and(|head| is_tar(&head))
 }
 
 /// What messages call standard input.
@@ -121,25 +149,59 @@ pub(super) fn unpack(
     let mut unpacked = Packing::of_start(&magic).reader(whole).map_err(failed)?;
     let in_directory = |error| Error::host(directory.display().to_string(), error);
     let file = tempfile::tempfile_in(directory).map_err(in_directory)?;
-    let mut buffer = vec![0; CHUNK_BYTES];
-    let mut at = 0;
-    loop {
+    let written = std::thread::scope(|scope| {
+        // The chunks go to a thread that writes them, and come back to be filled again.
+        let (chunks, filled) = sync_channel::<Vec<u8>>(CHUNKS - 2);
+        let (emptied, empty) = channel();
+        for _ in 0..CHUNKS {
+            let _ = emptied.send(vec![0; CHUNK_BYTES]);
+        }
+        let writer = scope.spawn(|| {
+            let (mut filled, emptied) = (filled.into_iter(), emptied);
+            filled.try_fold(0, |at, chunk| {
+                file.write_all_at(&chunk, at)?;
+                let end = at + chunk.len() as u64;
+                let _ = emptied.send(chunk);
+                Ok(end)
+            })
+        });
+        // Where the writer has ended it tells why.
+        while let Ok(mut chunk) = empty.recv() {
+            chunk.resize(CHUNK_BYTES, 0);
+            let count = fill(&mut *unpacked, &mut chunk, shown, progress)?;
+            chunk.truncate(count);
+            if count == 0 || chunks.send(chunk).is_err() {
+                break;
+            }
+        }
+        drop(chunks);
+        let written = writer.join().unwrap_or_else(|panic| resume_unwind(panic));
+        written.map_err(in_directory)
+    });
+    written.map(|_: u64| Arc::new(file))
+}
+
+/// Fills a buffer, but for the last one; tells how far.
+fn fill(
+    unpacked: &mut dyn Read,
+    buffer: &mut [u8],
+    shown: &str,
+    progress: &Progress,
+) -> Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
         progress.check()?;
-        let count = match unpacked.read(&mut buffer) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+        match unpacked.read(&mut buffer[done..]) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => {
                 progress.check()?;
                 return Err(Error::new(shown, format!("cannot be unpacked: {error}")));
             }
-            Ok(count) => count,
-        };
-        if count == 0 {
-            return Ok(Arc::new(file));
         }
-        file.write_all_at(&buffer[..count], at)
-            .map_err(in_directory)?;
-        at += count as u64;
     }
+    Ok(done)
 }
 
 /// The entries of an archive that is not compressed.

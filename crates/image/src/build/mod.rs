@@ -138,6 +138,10 @@ impl Source {
 /// True for a file that has a file system in it, and is no archive: what is compressed looks like
 /// anything.
 fn is_image(path: &Path) -> bool {
+    // A packed image is unpacked to be looked at; an archive is told by its first bytes.
+    if archive::is_packed(path) {
+        return false;
+    }
     let Ok(device) = open_device(path, finefs_block::Access::Inspect, 0) else {
         return false;
     };
