@@ -129,6 +129,13 @@ impl Address {
         }
     }
 
+    /// True when its image lies in the file or device at `disk`, by whatever name.
+    pub(crate) fn is_on(&self, disk: &Path) -> bool {
+        let (path, _) = split(&self.image);
+        let place = |path: &Path| std::fs::canonicalize(path).ok();
+        place(disk).is_some() && place(&path) == place(disk)
+    }
+
     /// The same image, another path.
     pub fn with_path(&self, path: PathBuf) -> Address {
         Address {

@@ -113,6 +113,16 @@ fn file_systems_are_made_in_partitions_and_nowhere_else() {
     assert!(built.starts_with("disk@p5: ext4 of 16M"), "{built}");
     assert_eq!(place.ok(&["ls", "disk@5"]), "file\nlost+found\n");
     assert_rest(&p5);
+    let said = place.fails(1, &["build", "-F", "disk@p5", "disk@p1"]);
+    assert!(
+        said.contains("disk@p1 lies on the same disk; copy it first"),
+        "{said}"
+    );
+    assert!(fs::read(place.path("disk")).unwrap() == before);
+    place.ok(&["build", "-q", "copy", "disk@p1"]);
+    place.ok(&["build", "-qF", "disk@p5", "copy"]);
+    assert!(place.ok(&["ls", "disk@p5"]).contains("boot-dir"));
+    assert_rest(&p5);
     // One that fails leaves a partition that nobody takes for a file system.
     fs::write(place.path("tree/more"), vec![b'x'; 30 << 20]).unwrap();
     let said = place.fails(1, &["build", "--force", "disk@p1", "tree"]);

@@ -267,6 +267,7 @@ pub fn build(
         return Err(Error::new("-z", reason));
     }
     let target = Target::of(image, options)?;
+    target.check_sources(image, sources)?;
     let directory = match &target {
         Target::Device(place) if !place.path.is_file() => std::env::temp_dir(),
         Target::Beside(_) | Target::Device(_) => directory_of(image).to_owned(),
@@ -371,6 +372,26 @@ impl Target {
             size_bytes: Some(size_bytes),
             ..place
         }))
+    }
+
+    /// A disk is locked as a whole: none of its partitions is read while another one is written.
+    fn check_sources(&self, image: &Path, sources: &[Source]) -> Result<()> {
+        let Target::Device(place) = self else {
+            return Ok(());
+        };
+        for source in sources {
+            if let Source::Image(address) = source
+                && address.is_on(&place.path)
+            {
+                let from = address.image.display();
+                let reason = format!(
+                    "{from} lies on the same disk; copy it first: finefs build FILE {from}, and \
+                     then build from FILE"
+                );
+                return Err(Error::new(image.display().to_string(), reason));
+            }
+        }
+        Ok(())
     }
 
     /// Where a file system of this size is made.
