@@ -224,3 +224,24 @@ fn what_one_partition_has_goes_to_another() {
     let said = place.fails(1, &["cp", "-r", "disk@p1:/tree", "disk@p5:/more"]);
     assert!(said.contains("in use"), "{said}");
 }
+
+#[test]
+fn what_mkfs_keeps_of_a_partition_is_put_back_there() {
+    let place = Place::new();
+    disk(&place);
+    let before = fs::read(place.path("disk")).unwrap();
+    for undo in ["finefs", "e2undo"] {
+        place.ok(&["mkfs", "-qF", "-z", undo, "disk@p5"]);
+        assert_eq!(place.ok(&["ls", "disk@p5"]), "lost+found\n");
+        match undo {
+            "finefs" => drop(place.ok(&["undo", undo, "disk@p5"])),
+            _ => {
+                let mut command = std::process::Command::new(undo);
+                let command = command.args(["-o", "20971520", undo, "disk"]);
+                let status = command.current_dir(place.path(".")).status();
+                assert!(status.unwrap().success());
+            }
+        }
+        assert!(fs::read(place.path("disk")).unwrap() == before, "{undo}");
+    }
+}

@@ -92,6 +92,12 @@ fn a_qcow2_image_is_made_edited_and_checked() {
     ]);
     assert_clean(&place.path("raw"));
     assert!(place.ok(&["info", "disk.qcow2"]).contains("64"));
+    // What a new file system overwrites is kept, and put back.
+    let before = place.ok(&["find", "disk.qcow2:/"]);
+    place.ok(&["mkfs", "-qF", "-z", "undo", "disk.qcow2"]);
+    assert_ne!(place.ok(&["find", "disk.qcow2:/"]), before);
+    place.ok(&["undo", "undo", "disk.qcow2"]);
+    assert_eq!(place.ok(&["find", "disk.qcow2:/"]), before);
     // What is removed is given back.
     place.ok(&["rm", "-r", "disk.qcow2:/a"]);
     place.ok(&["trim", "disk.qcow2"]);
