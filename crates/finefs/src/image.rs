@@ -281,9 +281,19 @@ pub struct Disk {
 impl Disk {
     /// Opens it, and keeps others from it until this is dropped and the file systems are closed.
     pub fn open(path: &Path, access: Access) -> Result<Disk> {
+        Disk::open_as(path, access, true)
+    }
+
+    /// The same to write it, but what is written to a regular file need not be durable: as after
+    /// cp(1), who needs that syncs the file.
+    pub fn open_without_barriers(path: &Path) -> Result<Disk> {
+        Disk::open_as(path, Access::ReadWrite, !path.is_file())
+    }
+
+    fn open_as(path: &Path, access: Access, has_barriers: bool) -> Result<Disk> {
         let options = finefs_disk::Options {
             access,
-            has_barriers: true,
+            has_barriers,
             patience: PATIENCE,
             format: None,
         };
@@ -292,6 +302,17 @@ impl Disk {
             device: opened.device,
             claim: opened.claim,
         })
+    }
+
+    /// What is open already, from which nothing keeps others.
+    pub fn of(device: Arc<dyn BlockDevice>) -> Disk {
+        let claim = None;
+        Disk { device, claim }
+    }
+
+    /// All of its bytes.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
     }
 
     /// One of its file systems, which must not lap over another; they are only read if the disk is.

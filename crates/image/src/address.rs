@@ -12,6 +12,7 @@
 //!    label, unless a file has that whole name.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -129,11 +130,14 @@ impl Address {
         }
     }
 
-    /// True when its image lies in the file or device at `disk`, by whatever name.
-    pub(crate) fn is_on(&self, disk: &Path) -> bool {
-        let (path, _) = split(&self.image);
-        let place = |path: &Path| std::fs::canonicalize(path).ok();
-        place(disk).is_some() && place(&path) == place(disk)
+    /// True when some of its file system lies in these bytes of the file or device at `disk`, by
+    /// whatever name that is called.
+    pub(crate) fn laps_over(&self, disk: &Path, bytes: &Range<u64>) -> Result<bool> {
+        let (path, part) = place_of(&self.image)?;
+        let own = part.map_or(0..u64::MAX, |part| {
+            part.start_bytes..part.start_bytes + part.length_bytes
+        });
+        Ok(is_same_file(&path, disk) && own.start < bytes.end && bytes.start < own.end)
     }
 
     /// The same image, another path.
@@ -235,11 +239,30 @@ impl Images {
         }
     }
 
+    /// Where the file system lies that an address is in: a file or device, and a byte of it.
+    pub(crate) fn place_of(&self, address: &Address) -> Result<(PathBuf, u64)> {
+        let (path, start) = locate(&address.image)?;
+        let start = start.or(self.offset_bytes).unwrap_or(0);
+        Ok((canonical(&path), start))
+    }
+
+    /// Opens the disk of a partition that will be written, so that another partition of it can be
+    /// read before. Nothing is written.
+    pub(crate) fn hold_to_write(&mut self, address: &Address) -> Result<()> {
+        let (path, start) = locate(&address.image)?;
+        if start.is_some() {
+            let held = self.disk(&path, &canonical(&path), Access::Write);
+            let shown = address.image.display().to_string();
+            held.map_err(|error| with_advice(&error, &path, &shown))?;
+        }
+        Ok(())
+    }
+
     fn source(&mut self, image: &OsStr, access: Access) -> Result<Arc<Source>> {
         let shown = image.display().to_string();
         let (path, start) = locate(image)?;
         let offset_bytes = start.or(self.offset_bytes).unwrap_or(0);
-        let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        let canonical = canonical(&path);
         let is_same = |open: &&Open| open.path == canonical && open.offset_bytes == offset_bytes;
         if let Some(open) = self.open.iter().find(is_same) {
             if access == Access::Write && open.access == Access::Read {
@@ -287,6 +310,19 @@ impl Images {
             source: Arc::clone(&source),
         });
         Ok(source)
+    }
+
+    /// All of a disk, to be filled or in part; what lies elsewhere on it can be read then.
+    pub(crate) fn disk_to_fill(&mut self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
+        let disk = Disk::open_without_barriers(path)
+            .map_err(|error| Error::of_image(error.to_string(), error.errno()))?;
+        let device = Arc::clone(disk.device());
+        self.disks.push(Whole {
+            path: canonical(path),
+            access: Access::Write,
+            disk,
+        });
+        Ok(device)
     }
 
     /// The disk whose partition is to be opened.
@@ -400,6 +436,16 @@ pub(crate) fn place_of(image: &OsStr) -> Result<(PathBuf, Option<Partition>)> {
 pub(crate) fn names_disk(text: &OsStr) -> bool {
     let (path, part) = split(text);
     finefs_disk::is_url(path.as_os_str()) || part.is_some() && path.is_file()
+}
+
+/// Two names of one file, or URLs that are equal.
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    canonical(one) == canonical(other)
+}
+
+/// The one name of a file; of what is none, as a URL, the name that it has.
+fn canonical(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// An image and its partition, if it names one.

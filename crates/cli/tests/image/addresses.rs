@@ -113,16 +113,14 @@ fn file_systems_are_made_in_partitions_and_nowhere_else() {
     assert!(built.starts_with("disk@p5: ext4 of 16M"), "{built}");
     assert_eq!(place.ok(&["ls", "disk@5"]), "file\nlost+found\n");
     assert_rest(&p5);
-    let said = place.fails(1, &["build", "-F", "disk@p5", "disk@p1"]);
-    assert!(
-        said.contains("disk@p1 lies on the same disk; copy it first"),
-        "{said}"
-    );
+    for itself in ["disk@p5", "disk@data:/data-dir", "disk"] {
+        let said = place.fails(1, &["build", "-F", "disk@p5", itself]);
+        assert!(said.contains("copy it first"), "{said}");
+        assert!(fs::read(place.path("disk")).unwrap() == before);
+    }
+    let said = place.fails(1, &["build", "-F", "-O", "journal_dev", "disk@p5", "tree"]);
+    assert!(said.contains("holds no files"), "{said}");
     assert!(fs::read(place.path("disk")).unwrap() == before);
-    place.ok(&["build", "-q", "copy", "disk@p1"]);
-    place.ok(&["build", "-qF", "disk@p5", "copy"]);
-    assert!(place.ok(&["ls", "disk@p5"]).contains("boot-dir"));
-    assert_rest(&p5);
     // One that fails leaves a partition that nobody takes for a file system.
     fs::write(place.path("tree/more"), vec![b'x'; 30 << 20]).unwrap();
     let said = place.fails(1, &["build", "--force", "disk@p1", "tree"]);
@@ -205,6 +203,13 @@ fn what_one_partition_has_goes_to_another() {
     for name in ["a", "b"] {
         fs::write(place.path("tree").join(name), name.repeat(100_000)).unwrap();
     }
+    place.ok(&["build", "--onto", "disk@p1", "tree"]);
+    place.ok(&["build", "-F", "disk@p5", "disk@boot"]);
+    assert_eq!(place.ok(&["diff", "disk@p1:/", "disk@p5:/"]), "");
+    place.ok(&["build", "--onto", "disk@p1:/boot-dir", "disk@p5"]);
+    assert_eq!(place.ok(&["diff", "disk@p1:/boot-dir/a", "disk@p5:/a"]), "");
+    let said = place.fails(1, &["build", "--onto", "disk@p1:/boot-dir", "disk@boot"]);
+    assert!(said.contains("is the image that is changed"), "{said}");
     place.ok(&["cp", "-r", "tree", "disk@p1:/"]);
     place.ok(&["cp", "-rp", "disk@p1:/tree", "disk@p5:/copy"]);
     assert_eq!(place.ok(&["diff", "disk@p1:/tree", "disk@p5:/copy"]), "");

@@ -14,6 +14,7 @@
 //! | `limits` | what an image cannot hold |
 //! | `size` | how large the image must be |
 //! | `reading` | reads the data of files ahead |
+//! | `target` | where it is built |
 //! | `fill` | puts it all into a new image |
 //! | `onto` | puts it into an image that is there |
 //!
@@ -55,24 +56,24 @@ mod reading;
 mod scan;
 mod size;
 mod squash;
+mod target;
 
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use finefs::front_end::{format_of, open_device};
-use finefs::{FileSystem, ImageOptions, MasterKey};
+use finefs::front_end::{Disk, format_of, open_device};
+use finefs::{ImageOptions, MasterKey};
+use finefs_block::BlockDevice;
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::address::{self, Access, Address, Images, Operand};
-use crate::beside::{Beside, directory_of};
 use crate::error::{Error, Result};
-use crate::mkfs::{self, Made, Place};
+use crate::mkfs::{self, Made};
 use archive::Entries;
 pub use archive::{Member, members};
 pub use container::{Container, Platform};
@@ -81,6 +82,7 @@ use limits::Limits;
 use manifest::Manifest;
 pub use manifest::{Mapped, Owners};
 pub use onto::{Added, onto};
+use target::Target;
 
 /// Bytes of a block where nobody says it: those of a page. (mke2fs has 1024 for small ones.)
 const BLOCK_SIZE: u32 = 4096;
@@ -266,14 +268,30 @@ pub fn build(
         let reason = "an image that is filled has no undo file; copy what is there";
         return Err(Error::new("-z", reason));
     }
-    let target = Target::of(image, options)?;
-    target.check_sources(image, sources)?;
-    let directory = match &target {
-        Target::Device(place) if !place.path.is_file() => std::env::temp_dir(),
-        Target::Beside(_) | Target::Device(_) => directory_of(image).to_owned(),
-    };
+    if mkfs::is_journal_wanted(&options.file_system) {
+        let reason = "a journal device holds no files; finefs mkfs makes one";
+        return Err(Error::new("-O journal_dev", reason));
+    }
+    let mut images = Images::default()
+        .with_keys(options.rules.keys.clone())
+        .with_journals(options.rules.journals.clone());
+    let built = build_among(&mut images, image, sources, options, progress);
+    let closed = images.close();
+    built.and_then(|built| closed.map(|()| built))
+}
+
+fn build_among(
+    images: &mut Images,
+    image: &Path,
+    sources: &[Source],
+    options: &Options,
+    progress: &Progress,
+) -> Result<Built> {
+    let target = Target::of(image, options, images)?;
+    target.check_sources(sources)?;
+    let directory = target.directory(image);
     let (within, jobs) = ((&*directory, Path::new("/")), options.jobs);
-    let mut manifest = list(sources, within, &options.rules, jobs, progress)?;
+    let mut manifest = list(images, sources, within, (&options.rules, jobs), progress)?;
     progress.note_all(manifest.totals());
     let mut file_system = options.file_system.clone();
     if options.is_repeatable {
@@ -287,7 +305,7 @@ pub fn build(
     limits.check_links(&manifest)?;
     limits.leave_out_xattrs(&mut manifest);
     let asked = file_system.clone();
-    let given = target.given(options);
+    let given = target.given_bytes();
     let mut spare_bytes = 0;
     // The first estimate; where twice as much does not do, it is not space that is missing.
     let mut estimate_bytes = None;
@@ -298,10 +316,8 @@ pub fn build(
             None => size::needed(&manifest, &mut file_system, options.free, spare_bytes)?,
         };
         let spare_max = *estimate_bytes.get_or_insert(size_bytes);
-        let place = target.place(size_bytes);
-        let built = target
-            .clear()
-            .and_then(|()| one(&manifest, &file_system, &place, jobs, progress));
+        let place = (target.open(size_bytes)?, target.is_blank());
+        let built = one(&manifest, &file_system, place, jobs, progress);
         match built {
             // An estimate that was too low, by what only the file system itself knows.
             Err(error) if error.is(Errno::NOSPC) && given.is_none() && spare_bytes < spare_max => {
@@ -327,117 +343,6 @@ pub fn build(
     }
 }
 
-/// Where it is built.
-enum Target {
-    /// A file that gets its place when it is whole.
-    Beside(Beside),
-    /// A block device, an export of a server, or a partition; with all that it has.
-    Device(Place),
-}
-
-impl Target {
-    /// What is there may be a file that is to be replaced, or a device.
-    fn of(image: &Path, options: &Options) -> Result<Target> {
-        let refused = |reason| Err(Error::new(image.display().to_string(), reason));
-        let place = Place::of(image.as_os_str(), options.size_bytes)?;
-        if place.offset_bytes > 0 {
-            return match options.may_replace {
-                true => Ok(Target::Device(place)),
-                false => refused("is a partition (--force replaces what is in it)"),
-            };
-        }
-        let is_url = finefs_disk::is_url(image.as_os_str());
-        let is_there = image.symlink_metadata().is_ok();
-        if !is_url && (!is_there || image.is_file()) {
-            return match is_there && !options.may_replace {
-                true => refused("is there already (--force replaces it)"),
-                false => Ok(Target::Beside(Beside::new(image))),
-            };
-        }
-        let is_device = image
-            .metadata()
-            .map(|found| found.file_type().is_block_device());
-        if !is_url && !is_device.unwrap_or(false) {
-            return refused("is there already, and is no regular file and no block device");
-        }
-        if !options.may_replace {
-            return refused("is a device (--force replaces what is on it)");
-        }
-        let failed = |error: mkfs::MkfsError| Error::new("", error.to_string());
-        let size_bytes = match options.size_bytes {
-            Some(bytes) => bytes,
-            None => mkfs::length_of(image).map_err(failed)?,
-        };
-        Ok(Target::Device(Place {
-            size_bytes: Some(size_bytes),
-            ..place
-        }))
-    }
-
-    /// A disk is locked as a whole: none of its partitions is read while another one is written.
-    fn check_sources(&self, image: &Path, sources: &[Source]) -> Result<()> {
-        let Target::Device(place) = self else {
-            return Ok(());
-        };
-        for source in sources {
-            if let Source::Image(address) = source
-                && address.is_on(&place.path)
-            {
-                let from = address.image.display();
-                let reason = format!(
-                    "{from} lies on the same disk; copy it first: finefs build FILE {from}, and \
-                     then build from FILE"
-                );
-                return Err(Error::new(image.display().to_string(), reason));
-            }
-        }
-        Ok(())
-    }
-
-    /// Where a file system of this size is made.
-    fn place(&self, size_bytes: u64) -> Place {
-        let (path, offset_bytes) = match self {
-            Target::Beside(beside) => (beside.path(), 0),
-            Target::Device(place) => (place.path.as_path(), place.offset_bytes),
-        };
-        Place {
-            path: path.to_owned(),
-            size_bytes: Some(size_bytes),
-            offset_bytes,
-            may_overwrite: true,
-        }
-    }
-
-    /// Makes the file that gets its place later, and is empty also where a killed process of this
-    /// number has left one.
-    fn clear(&self) -> Result<()> {
-        let Target::Beside(beside) = self else {
-            return Ok(());
-        };
-        let path = beside.path();
-        let mut new = OpenOptions::new();
-        let created = new.write(true).create(true).truncate(true).open(path);
-        created
-            .map(drop)
-            .map_err(|error| Error::host(path.display().to_string(), error))
-    }
-
-    /// The size that is not to be computed.
-    fn given(&self, options: &Options) -> Option<u64> {
-        match self {
-            Target::Beside(_) => options.size_bytes,
-            Target::Device(place) => place.size_bytes,
-        }
-    }
-
-    fn finish(self) -> Result<()> {
-        match self {
-            Target::Beside(beside) => beside.finish(),
-            Target::Device(_) => Ok(()),
-        }
-    }
-}
-
 /// Lists an archive; one that may have whiteouts is a layer.
 fn archive(
     manifest: &mut Manifest,
@@ -454,20 +359,18 @@ fn archive(
     }
 }
 
-/// Lists all sources, which come to lie below `top`; archives are unpacked in `directory`.
+/// Lists all sources, which come to lie below `top`; archives are unpacked in `directory`, and
+/// images opened among `images`.
 fn list(
+    images: &mut Images,
     sources: &[Source],
     (directory, top): (&Path, &Path),
-    rules: &Rules,
-    jobs: usize,
+    (rules, jobs): (&Rules, usize),
     progress: &Progress,
 ) -> Result<Manifest> {
     let labels = rules.file_contexts.as_deref().map(Labels::read);
     let labels = labels.transpose()?;
     let mut manifest = Manifest::new(rules.owners.clone(), rules.time_max);
-    let mut images = Images::default()
-        .with_keys(rules.keys.clone())
-        .with_journals(rules.journals.clone());
     for source in sources {
         match source {
             Source::Image(address) => {
@@ -492,17 +395,20 @@ fn list(
     Ok(manifest)
 }
 
-/// Makes the file system at a place, and fills it.
+/// Makes the file system on a device, and fills it.
 fn one(
     manifest: &Manifest,
     file_system: &mkfs::Options,
-    place: &Place,
+    (device, is_blank): (Arc<dyn BlockDevice>, bool),
     jobs: usize,
     progress: &Progress,
 ) -> Result<Built> {
     progress.check()?;
-    let mut made = mkfs::make_at(place, file_system).map_err(mkfs_failed)?;
-    let fs = open(place, made.time)?;
+    let mut made = mkfs::make(&*device, is_blank, file_system).map_err(mkfs_failed)?;
+    let fs = ImageOptions::new()
+        .bulk_load(made.time.max(0) as u64)
+        .open_on(&Disk::of(Arc::clone(&device)))
+        .map_err(|error| Error::inside(device.describe(), &error))?;
     let filled = fill::fill(&fs, manifest, jobs, progress);
     let space = fs.statfs();
     let closed = fs
@@ -510,7 +416,8 @@ fn one(
         .map_err(|error| Error::inside("the image", &error));
     if filled.is_err() {
         // A device would look like one that is whole. A file is removed.
-        let _ = mkfs::spoil(place);
+        let spoiled = device.write_at(SUPERBLOCK_OFFSET, &[0; SUPERBLOCK_SIZE]);
+        let _ = spoiled.and_then(|()| device.flush());
     }
     let (data_bytes, block_bytes) = filled?;
     closed?;
@@ -522,17 +429,6 @@ fn one(
         data_bytes,
         left_out: manifest.left_out.clone(),
     })
-}
-
-fn open(place: &Place, time: i64) -> Result<FileSystem> {
-    let path = &place.path;
-    // What is on a device stays there.
-    ImageOptions::new()
-        .offset_bytes(place.offset_bytes)
-        .barriers(!path.is_file())
-        .bulk_load(time.max(0) as u64)
-        .open(path)
-        .map_err(|error| Error::inside(path.display().to_string(), &error))
 }
 
 fn mkfs_failed(error: mkfs::MkfsError) -> Error {

@@ -61,8 +61,18 @@ pub fn onto(
     jobs: usize,
     progress: &Progress,
 ) -> Result<Added> {
+    images.hold_to_write(address)?;
+    for source in sources {
+        if let Source::Image(from) = source
+            && images.place_of(from)? == images.place_of(address)?
+        {
+            let reason = "is the image that is changed; finefs cp copies within one";
+            return Err(Error::new(from.image.display().to_string(), reason));
+        }
+    }
     let directory = images.directory_of(address);
-    let mut manifest = list(sources, (&directory, &address.path), rules, jobs, progress)?;
+    let within = (&*directory, &*address.path);
+    let mut manifest = list(images, sources, within, (rules, jobs), progress)?;
     if let Some(limits) = Limits::of_image(address, images.offset_bytes())? {
         limits.check_links(&manifest)?;
         limits.leave_out_xattrs(&mut manifest);

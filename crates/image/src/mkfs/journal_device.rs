@@ -24,7 +24,7 @@ const BLOCK_SIZE_DEFAULT: u32 = 4096;
 const NAME: &str = "journal_dev";
 
 /// True where no file system is to be made but the journal of one.
-pub(super) fn is_wanted(options: &Options) -> bool {
+pub(crate) fn is_wanted(options: &Options) -> bool {
     let last = options.features.iter().rev();
     let mut words = last.filter(|word| word.trim_start_matches(['^', '-', '+']) == NAME);
     words

@@ -16,6 +16,7 @@
 //! | `groups` | descriptors, bitmaps, inode tables, copies |
 //! | `pieces` | what is written where |
 //! | `undo` | the undo file |
+//! | `signature` | what is there already |
 //! | `place` | files and devices to make it on |
 //!
 //! # How it works
@@ -52,6 +53,7 @@ mod place;
 mod profile;
 mod quota;
 mod shape;
+mod signature;
 mod space;
 mod stopping;
 mod tables;
@@ -66,9 +68,10 @@ pub use finefs_ext_disk::quota::QuotaKind;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use groups::TableState;
 pub use identity::{format_uuid, parse_uuid};
+pub(crate) use journal_device::is_wanted as is_journal_wanted;
 pub use options::{Defaults, FsType, OnError, Options};
-pub(crate) use place::spoil;
-pub use place::{Place, found_at, length_of, make_at, make_at_until, plan_at};
+pub(crate) use place::whole_pages;
+pub use place::{Place, found_at, make_at, make_at_until, plan_at};
 use serde::Serialize;
 use std::io;
 use std::ops::Range;

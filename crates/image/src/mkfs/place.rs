@@ -4,12 +4,11 @@ use super::build::Build;
 use super::error::{MkfsError, Result};
 use super::journal_device;
 use super::options::Options;
+use super::signature::signature;
 use super::stopping::Stopping;
 use super::{Made, plan, undo, write};
 use crate::error::Error;
 use finefs_block::{Access, BlockDevice, OpenError, PartitionDevice, Patience};
-use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, until_nul};
-use finefs_reiser_disk::superblock as reiserfs;
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io;
@@ -20,6 +19,11 @@ use std::time::Duration;
 
 /// A device's size counts in whole pages, so that the kernel can reach the last block.
 const PAGE_BYTES: u64 = 4096;
+
+/// So many of these bytes as are whole pages.
+pub(crate) fn whole_pages(bytes: u64) -> u64 {
+    bytes / PAGE_BYTES * PAGE_BYTES
+}
 
 /// Where to make a file system.
 #[derive(Clone, Debug)]
@@ -51,7 +55,7 @@ impl Place {
         let Some(part) = part else {
             return Ok(place);
         };
-        let room_bytes = part.length_bytes / PAGE_BYTES * PAGE_BYTES;
+        let room_bytes = whole_pages(part.length_bytes);
         if let Some(bytes) = size_bytes.filter(|bytes| *bytes > part.length_bytes) {
             let reason = format!("the partition has {room_bytes} bytes, not {bytes}");
             return Err(Error::new(image.display().to_string(), reason));
@@ -97,9 +101,8 @@ impl Place {
 
     /// Bytes for the file system, where there is something already.
     fn rest_bytes(&self, length_bytes: u64) -> u64 {
-        self.size_bytes.unwrap_or_else(|| {
-            length_bytes.saturating_sub(self.offset_bytes) / PAGE_BYTES * PAGE_BYTES
-        })
+        self.size_bytes
+            .unwrap_or_else(|| whole_pages(length_bytes.saturating_sub(self.offset_bytes)))
     }
 
     fn end_bytes(&self, size_bytes: u64) -> Result<u64> {
@@ -133,36 +136,10 @@ pub fn plan_at(place: &Place, options: &Options) -> Result<Made> {
     })
 }
 
-/// The file system of ours that a place holds already.
+/// What a place holds already.
 pub fn found_at(place: &Place) -> Option<String> {
     let device = place.open(Access::Inspect, true).ok()?;
     signature(&*device, place.offset_bytes)
-}
-
-/// Bytes of a file or block device, in whole pages.
-///
-/// # Errors
-/// Those of opening it.
-pub fn length_of(path: &Path) -> Result<u64> {
-    let place = Place {
-        path: path.to_owned(),
-        size_bytes: None,
-        offset_bytes: 0,
-        may_overwrite: false,
-    };
-    let device = place.open(Access::Inspect, true)?;
-    Ok(device.len_bytes() / PAGE_BYTES * PAGE_BYTES)
-}
-
-/// Takes the superblock away from what was made at a place, but is not to be used.
-pub(crate) fn spoil(place: &Place) -> io::Result<()> {
-    let device = place.open(Access::ReadWrite, true);
-    let device = device.map_err(io::Error::other)?;
-    device.write_at(
-        place.offset_bytes + SUPERBLOCK_OFFSET,
-        &[0; SUPERBLOCK_SIZE],
-    )?;
-    device.flush()
 }
 
 /// Makes a file system in a file or on a block device.
@@ -292,30 +269,4 @@ fn make_on(
 
 fn is_regular(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
-}
-
-/// The file system that a place holds, if it is one of ours.
-fn signature(device: &dyn BlockDevice, offset_bytes: u64) -> Option<String> {
-    ext_signature(device, offset_bytes).or_else(|| {
-        let is_reiserfs = reiserfs::SUPERBLOCK_OFFSETS.iter().any(|at| {
-            let mut bytes = [0; reiserfs::SUPERBLOCK_SIZE];
-            let is_read = device.read_at(offset_bytes + at, &mut bytes).is_ok();
-            is_read && reiserfs::is_superblock(&bytes)
-        });
-        is_reiserfs.then(|| "a reiserfs file system".to_owned())
-    })
-}
-
-fn ext_signature(device: &dyn BlockDevice, offset_bytes: u64) -> Option<String> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    device
-        .read_at(offset_bytes + SUPERBLOCK_OFFSET, &mut bytes)
-        .ok()?;
-    let sb = Superblock::parse(&bytes).ok()?;
-    let label = sb.volume_name_raw();
-    let label = String::from_utf8_lossy(until_nul(&label)).into_owned();
-    Some(match label.is_empty() {
-        true => "an ext2/3/4 file system".to_owned(),
-        false => format!("an ext2/3/4 file system labelled '{label}'"),
-    })
 }
