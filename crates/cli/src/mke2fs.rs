@@ -153,6 +153,26 @@ impl<'a> Word<'a> {
 pub(crate) struct Besides {
     /// `-E offset=`
     pub(crate) offset_bytes: Option<u64>,
+    /// `-E resize=`
+    pub(crate) resize: Option<String>,
+}
+
+/// Longest wait between two updates of the block of multiple mount protection, in seconds.
+const MMP_INTERVAL_MAX: u16 = 300;
+
+/// `-E resize=`: blocks, or a size with its unit.
+pub(crate) fn resize_blocks(text: &str, options: &Options) -> CliResult<u64> {
+    let refuse = |reason: &str| Failure::new(format!("-E resize={text}: {reason}"));
+    if let Ok(blocks) = text.parse() {
+        return Ok(blocks);
+    }
+    let Some(block_bytes) = options.block_size else {
+        return Err(refuse(
+            "give a number of blocks, or the size of a block (-b)",
+        ));
+    };
+    let bytes = size_bytes(text, Some(block_bytes)).map_err(|reason| refuse(&reason))?;
+    Ok(bytes / u64::from(block_bytes))
 }
 
 /// Does what one word of `-E` says.
@@ -178,8 +198,16 @@ pub(crate) fn extended(word: &str, options: &mut Options, besides: &mut Besides)
             count @ 0..=2 => options.backup_superblocks = count,
             _ => return word.refuse("give 0, 1 or 2"),
         },
-        "resize" => options.resize_blocks = Some(word.number()?),
-        "mmp_update_interval" => options.mmp_interval = word.number()?,
+        // In blocks, whose size may come behind it.
+        "resize" => besides.resize = Some(word.text()?.to_owned()),
+        "mmp_update_interval" => match word.number()? {
+            seconds @ 0..=MMP_INTERVAL_MAX => options.mmp_interval = seconds,
+            _ => return word.refuse("more than 300 seconds"),
+        },
+        "root_perms" => match u16::from_str_radix(word.text()?, 8) {
+            Ok(permissions @ 0..=0o7777) => options.root_permissions = permissions,
+            _ => return word.refuse("give permission bits in octal"),
+        },
         "orphan_file_size" => match size::bytes(word.text()?) {
             Ok(bytes) => options.orphan_file_bytes = Some(bytes),
             Err(reason) => return word.refuse(&reason),
@@ -199,7 +227,7 @@ pub(crate) fn extended(word: &str, options: &mut Options, besides: &mut Besides)
         _ => {
             return word.refuse(
                 "not known; there are stride, stripe_width, lazy_itable_init, lazy_journal_init, \
-                 root_owner, num_backup_sb, packed_meta_blocks, resize, discard, nodiscard, \
+                 root_owner, root_perms, num_backup_sb, packed_meta_blocks, resize, discard, nodiscard, \
                  hash_seed, offset, mmp_update_interval, orphan_file_size, \
                  assume_storage_prezeroed, encoding, revision, quotatype, test_fs, no_copy_xattrs",
             );

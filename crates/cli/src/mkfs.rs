@@ -14,6 +14,9 @@ use crate::mke2fs::{self, Besides, Name};
 use crate::switches::{Switches, Whose, time_from_environment};
 use crate::{CliResult, Failure, output, progress, size};
 
+/// Room for the label in a superblock.
+const LABEL_BYTES: usize = 16;
+
 /// Make an ext2, ext3 or ext4 file system, in a file or on a device
 ///
 /// The switches are those of mke2fs(8), and so are features, sizes and places of all things. A new
@@ -28,7 +31,7 @@ pub(crate) struct Mkfs {
     #[arg(conflicts_with = "size")]
     blocks: Option<String>,
     /// The size: bytes, or with k, m, g, t; that of the image without it
-    #[arg(long, value_parser = size::bytes)]
+    #[arg(long, value_parser = size::bytes, allow_negative_numbers = true)]
     size: Option<u64>,
     /// Where in the image it starts: bytes, or with k, m, g
     #[arg(long, value_name = "SIZE", value_parser = size::bytes)]
@@ -76,6 +79,11 @@ impl Mkfs {
         options.defaults = self.defaults.into();
         // mke2fs gives this name a journal even with -O ^has_journal.
         options.has_journal |= self.called_as.is_some_and(|name| name.name == "mkfs.ext3");
+        if self.called_as.is_some() && options.label.len() > LABEL_BYTES {
+            options.label.truncate(LABEL_BYTES);
+            let label = options.label.escape_ascii();
+            output::say(format!("label too long; will be truncated to '{label}'"));
+        }
         options.seed = self.seed;
         options.time = time_from_environment(self.called_as.is_some())?;
         let size_bytes = match (self.size, &self.blocks) {
@@ -142,8 +150,13 @@ fn fill(
     as_mke2fs: bool,
 ) -> CliResult<build::Built> {
     let is_there = place.path.exists() || finefs_disk::is_url(place.path.as_os_str());
-    // Says what speaks against it.
-    let planned = mkfs::plan_at(&place, &options).map_err(Failure::new)?;
+    // Says what speaks against it. A new file is as large as it must be.
+    let planned = match place.size_bytes.is_some() || is_there {
+        true => Some(mkfs::plan_at(&place, &options).map_err(Failure::new)?),
+        false => None,
+    };
+    let block_size = planned.as_ref().map(|planned| planned.block_size);
+    let planned_bytes = planned.map(|planned| planned.size_bytes);
     if is_there && let Some(what) = mkfs::found_at(&place) {
         let line = format!("{} holds {what}", place.path.display());
         let may_overwrite = place.may_overwrite || as_mke2fs && has_consent(&line);
@@ -164,11 +177,11 @@ fn fill(
             ..Rules::default()
         },
         file_system: Options {
-            block_size: Some(planned.block_size),
+            block_size: block_size.or(options.block_size),
             ..options
         },
         is_repeatable: false,
-        size_bytes: Some(planned.size_bytes.max(place.size_bytes.unwrap_or(0))),
+        size_bytes: planned_bytes.max(place.size_bytes),
         free: Free::Bytes(0),
         may_replace: true,
         jobs: copying::jobs(),

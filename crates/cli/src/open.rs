@@ -7,6 +7,7 @@ use std::time::Duration;
 use finefs::front_end::namespace::Namespace;
 use finefs::{ImageOptions, OnError};
 use finefs_block::Claim;
+use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::options::MountOptions;
@@ -73,7 +74,8 @@ pub(crate) fn open(
     if let Some(size) = options.data_cache {
         image_options = image_options.data_cache_max(size.bytes());
     }
-    let image = finefs::front_end::open_image(path, image_options).map_err(Failure::new)?;
+    let image = finefs::front_end::open_image(path, image_options);
+    let image = image.map_err(|error| not_opened(error, options.kernel.is_read_only))?;
     for note in image.notes {
         say(format!("{source}: {note}"));
     }
@@ -85,6 +87,15 @@ pub(crate) fn open(
         });
     }
     Ok((image.namespace, image.claim))
+}
+
+/// Says what to do where it may be read but not written.
+fn not_opened(error: finefs::Error, is_read_only: bool) -> Failure {
+    let errno = Errno::from_raw_os_error(error.errno());
+    match is_read_only || !matches!(errno, Errno::ACCESS | Errno::ROFS) {
+        true => Failure::new(error),
+        false => Failure::new(format!("{error}, or mount it with -o ro")),
+    }
 }
 
 fn open_memory(options: &MountOptions) -> CliResult<Arc<Namespace>> {

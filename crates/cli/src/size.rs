@@ -1,4 +1,5 @@
-//! Sizes as mount options give them: bytes, or with k, m, g, t (powers of 1024), or % of memory.
+//! Sizes as options give them: bytes, or with k, m, g, t or KiB, MiB and so on (powers of 1024), or
+//! KB, MB and so on (powers of 1000), or % of memory.
 
 use std::str::FromStr;
 
@@ -52,29 +53,48 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
-        let refuse = || "not a size; give bytes, or a number with k, m, g or %".to_owned();
-        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-        let number: u64 = digits.parse().map_err(|_| refuse())?;
-        let shift = match &text[digits.len()..] {
-            "" => 0,
-            "k" | "K" => 10,
-            "m" | "M" => 20,
-            "g" | "G" => 30,
-            "t" | "T" => 40,
-            "%" => return Ok(Size::PercentOfMemory(number)),
-            _ => return Err(refuse()),
-        };
-        let bytes = number.checked_mul(1 << shift).ok_or_else(refuse)?;
-        Ok(Size::Bytes(bytes))
+        let percent = text.strip_suffix('%').map(str::parse);
+        match percent {
+            Some(Ok(percent)) => Ok(Size::PercentOfMemory(percent)),
+            _ => match of_bytes(text) {
+                Some(bytes) => Ok(Size::Bytes(bytes)),
+                None => Err(format!("{NO_SIZE}, t or %")),
+            },
+        }
     }
+}
+
+const NO_SIZE: &str = "not a size; give bytes, or a number with k, m, g";
+
+fn of_bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let (letter, kind) = match text[digits.len()..].chars().next() {
+        None => ("", ""),
+        Some(first) => text[digits.len()..].split_at(first.len_utf8()),
+    };
+    let power = ["", "k", "m", "g", "t"]
+        .iter()
+        .position(|known| letter.eq_ignore_ascii_case(known))?;
+    let base: u64 = match kind {
+        "" | "iB" => 1024,
+        "B" => 1000,
+        _ => return None,
+    };
+    let unit = base.pow(power as u32);
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let mut bytes = whole.parse::<u64>().ok()?.checked_mul(unit)?;
+    if digits.contains('.') {
+        let places = u32::try_from(part.len()).ok()?;
+        let scale = 10_u128.checked_pow(places)?;
+        let rest = part.parse::<u64>().ok()?;
+        bytes = bytes.checked_add((u128::from(rest) * u128::from(unit) / scale) as u64)?;
+    }
+    Some(bytes)
 }
 
 /// Reads a number of bytes, which no share of the memory is.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    match text.parse()? {
-        Size::Bytes(bytes) => Ok(bytes),
-        Size::PercentOfMemory(_) => Err("give a number of bytes".to_owned()),
-    }
+    of_bytes(text).ok_or_else(|| format!("{NO_SIZE} or t"))
 }
 
 fn memory_bytes() -> u64 {
@@ -118,7 +138,28 @@ mod tests {
             Size::parse("size", "25%").unwrap(),
             Size::PercentOfMemory(25)
         );
-        for bad in ["", "k", "-1", "1.5g", "1kb", "99999999999999t", "1 m"] {
+        for (text, bytes) in [
+            ("64MiB", 64 << 20),
+            ("64MB", 64_000_000),
+            ("1.5g", 3 << 29),
+            ("0.001KB", 1),
+        ] {
+            assert_eq!(text.parse(), Ok(Size::Bytes(bytes)), "{text}");
+        }
+        for bad in [
+            "",
+            "k",
+            "-1",
+            "1.g",
+            ".5g",
+            "1kb",
+            "5iB",
+            "5B",
+            "99999999999999t",
+            "1 m",
+            "1.5.5",
+            "5é",
+        ] {
             let Failure(line) = Size::parse("size", bad).unwrap_err();
             assert!(line.contains("size="), "{line}");
         }

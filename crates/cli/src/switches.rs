@@ -61,7 +61,7 @@ pub(crate) struct Switches {
     #[arg(short = 'i', value_name = "BYTES")]
     bytes_per_inode: Option<u32>,
     /// Number of inodes
-    #[arg(short = 'N', value_name = "COUNT")]
+    #[arg(short = 'N', value_name = "COUNT", allow_negative_numbers = true)]
     inodes: Option<u32>,
     /// The label
     #[arg(short = 'L', value_name = "LABEL")]
@@ -70,7 +70,7 @@ pub(crate) struct Switches {
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<String>,
     /// Percents of the blocks that are reserved; 5, or in images that are built 0
-    #[arg(short = 'm', value_name = "PERCENT")]
+    #[arg(short = 'm', value_name = "PERCENT", allow_negative_numbers = true)]
     reserved_percent: Option<f64>,
     /// A journal, whatever the type
     #[arg(short = 'j')]
@@ -132,7 +132,8 @@ impl Switches {
             ),
             (
                 self.super_only,
-                "-S: superblocks alone cannot be written; use e2fsck -b, or mke2fs -S",
+                "-S: superblocks alone cannot be written; a backup superblock can be read by \
+                 e2fsck -b",
             ),
         ];
         match refused.iter().find(|(is_asked, _)| *is_asked) {
@@ -197,6 +198,9 @@ impl Switches {
         }
         for word in &self.extended {
             mke2fs::extended(word, &mut options, besides)?;
+        }
+        if let Some(text) = &besides.resize {
+            options.resize_blocks = Some(mke2fs::resize_blocks(text, &options)?);
         }
         Ok(options)
     }

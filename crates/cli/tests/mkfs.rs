@@ -446,6 +446,9 @@ fn mistakes_are_told_in_one_line() {
             "no-such-journal: ",
         ),
         ("mkfs --size 8m -L a-label-that-is-too-long", "16"),
+        ("mkfs --size 8m -E mmp_update_interval=301", "300 seconds"),
+        ("mkfs --size 8m -E root_perms=8", "octal"),
+        ("mkfs --size 8m -E resize=1g", "-b"),
     ] {
         let output = bench.finefs(words, &image);
         let line = text(&output.stderr);
@@ -481,6 +484,47 @@ fn a_file_system_is_not_lost_by_mistake() {
     assert!(bench.finefs("mkfs -q -F", &image).status.success());
     // As mke2fs does where there is no terminal.
     let made = bench.run(&bench.path("mkfs.ext4"), "-q", &image);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    check(&image);
+    // Nor is something else.
+    let other = bench.empty("other", 4096);
+    let put = |at: u64, bytes: &[u8]| {
+        let file = std::fs::File::options().write(true).open(&other);
+        file.unwrap().write_all_at(bytes, at).unwrap();
+    };
+    let partition = [0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0];
+    let table = [&partition[..], &[0; 48], &[0x55, 0xAA]].concat();
+    for (at, bytes, what) in [
+        (0, &b"XFSB"[..], "an XFS file system"),
+        (4086, b"SWAPSPACE2", "swap space"),
+        (446, &table, "a partition table"),
+    ] {
+        put(at, bytes);
+        let refused = bench.finefs("mkfs -q", &other);
+        assert_eq!(refused.status.code(), Some(1), "{what}");
+        assert!(text(&refused.stderr).contains(what), "{what}");
+        put(at, &vec![0; bytes.len()]);
+    }
+    assert!(bench.finefs("mkfs -q", &other).status.success());
+}
+
+#[test]
+fn words_of_mke2fs_do_what_they_do_there() {
+    let bench = Bench::new();
+    let features = "-O ^metadata_csum_seed,^orphan_file";
+    for (words, extended) in [
+        ("-b 1024", "resize=1g"),
+        ("-L a-label-that-is-too-long", "stride=1"),
+    ] {
+        let words = format!("{features} {words}");
+        both(&bench, "mkfs.ext4", &words, extended, 16 << 10);
+    }
+    // A directory makes the size, too.
+    std::fs::create_dir(bench.path("tree")).unwrap();
+    std::fs::write(bench.path("tree/file"), "text").unwrap();
+    let words = format!("-q -d {}", bench.path("tree").display());
+    let image = bench.path("new");
+    let made = bench.run(&bench.path("mke2fs"), &words, &image);
     assert!(made.status.success(), "{}", text(&made.stderr));
     check(&image);
 }

@@ -260,7 +260,10 @@ impl Build {
 
         let goal = self.goal(Ino::ROOT.0);
         let map = self.allocate(Ino::ROOT.0, 1, goal, "the root directory")?;
-        let mut inode = self.inode(FileKind::Directory.mode_bits() | 0o755, 3);
+        let mut inode = self.inode(
+            FileKind::Directory.mode_bits() | options.root_permissions,
+            3,
+        );
         inode.set_uid(options.root_owner.0);
         inode.set_gid(options.root_owner.1);
         self.put_file(Ino::ROOT.0, inode, &map)?;

@@ -73,7 +73,7 @@ pub enum MkfsError {
     /// A place of which nobody said how large it is to be.
     #[error("{}: no such file, and no size given; give --size", .0.display())]
     NoSize(PathBuf),
-    /// There is a file system already.
+    /// There is something already.
     #[error("{}: holds {what}; give -F to lose it", .path.display())]
     InUse {
         /// The image.
@@ -85,7 +85,7 @@ pub enum MkfsError {
     #[error("{}: interrupted; nothing was made", .0.display())]
     Interrupted(PathBuf),
     /// Reading or writing failed.
-    #[error("{place}: cannot be {action}: {error}; check the storage")]
+    #[error("{place}: cannot be {action}: {error}{}", advice(error))]
     Io {
         /// The image.
         place: String,
@@ -97,6 +97,17 @@ pub enum MkfsError {
     /// A structure that the format cannot hold: a mistake here.
     #[error("a structure cannot be built: {0}; this is a mistake in finefs, please report it")]
     Disk(#[from] DiskError),
+}
+
+/// What may help, where the reason does not say it.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "; make its directory first",
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::StorageFull
+        | io::ErrorKind::AlreadyExists => "",
+        _ => "; check the storage",
+    }
 }
 
 impl MkfsError {

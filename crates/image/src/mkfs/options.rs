@@ -121,6 +121,8 @@ pub struct Options {
     pub revision: u32,
     /// `-E root_owner=`: owner and group of the root directory.
     pub root_owner: (u32, u32),
+    /// `-E root_perms=`: its permission bits.
+    pub root_permissions: u16,
     /// `-E stride=`: the stride of a RAID in blocks.
     pub stride: u16,
     /// `-E stripe_width=`: its stripe in blocks.
@@ -190,6 +192,7 @@ impl Default for Options {
             on_error: OnError::Continue,
             revision: 1,
             root_owner: (0, 0),
+            root_permissions: 0o755,
             stride: 0,
             stripe_width: 0,
             backup_superblocks: 2,
