@@ -2,7 +2,7 @@
 
 use std::io;
 
-use finefs_locks::{LockClass, RwLock};
+use finefs_locks::{LockClass, RwLock, order};
 
 use crate::{BlockDevice, bounds};
 
@@ -63,6 +63,7 @@ impl MemoryDevice {
         length_bytes: u64,
         mut visit: impl FnMut(&RwLock<Option<Box<[u8]>>>, std::ops::Range<usize>, usize),
     ) -> io::Result<()> {
+        order::check_io();
         bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
         let mut done_bytes = 0;
         while done_bytes < length_bytes {

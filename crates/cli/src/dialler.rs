@@ -21,7 +21,7 @@ use rustix::net::{
 };
 
 /// One connection at a time is asked for.
-pub(crate) static DIALLER_LOCK: LockClass = LockClass::new("cli.dialler", 98);
+pub(crate) static DIALLER_LOCK: LockClass = LockClass::new("cli.dialler", 98).held_over_io();
 
 /// Longer than any answer.
 const ANSWER_BYTES_MAX: usize = 1024;

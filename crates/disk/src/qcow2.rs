@@ -21,7 +21,7 @@ use imago::storage::StorageOpenOptions;
 use imago::{DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, Mapping};
 
 /// An open qcow2 image.
-pub static QCOW2: LockClass = LockClass::new("disk.qcow2", 92);
+pub static QCOW2: LockClass = LockClass::new("disk.qcow2", 92).held_over_io();
 
 type Storage = imago::file::File;
 

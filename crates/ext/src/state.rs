@@ -69,7 +69,7 @@ pub static POSTPONED: LockClass = LockClass::new("ext.postponed", 77);
 pub static RESERVED_INODES: LockClass = LockClass::new("ext.reserved_inodes", 77);
 
 /// Directories that a commit changes, or in which somebody looks for a name.
-pub static DIRECTORIES: LockClass = LockClass::new("ext.directories", 57);
+pub static DIRECTORIES: LockClass = LockClass::new("ext.directories", 57).held_over_io();
 
 /// Locks that directories share, by number: exclusively for who changes one, from its first block
 /// to its inode, and shared for who reads some of its blocks.

@@ -11,7 +11,8 @@ use crate::registry;
 ///
 /// A class is a `static`; every lock of one purpose (say, of all inodes' attributes) names the same
 /// class. A lock may be taken only when its class has a higher level than every lock that the
-/// thread holds; locks of one class nest only in the ascending order of explicit keys.
+/// thread holds; locks of one class nest only in the ascending order of explicit keys. It may be
+/// held while the thread waits for a device only if its class says so: [`LockClass::held_over_io`].
 ///
 /// ```
 /// use finefs_lockmeter::LockClass;
@@ -22,6 +23,7 @@ use crate::registry;
 pub struct LockClass {
     name: &'static str,
     level: u16,
+    is_held_over_io: bool,
     /// The index of the class's counters in every thread's slots, plus one; 0 until the class is
     /// first counted. Written once, under the registry's lock.
     #[cfg(not(feature = "off"))]
@@ -35,9 +37,27 @@ impl LockClass {
         LockClass {
             name,
             level,
+            is_held_over_io: false,
             #[cfg(not(feature = "off"))]
             slot_plus_one: AtomicU16::new(0),
         }
+    }
+
+    /// The same class, whose locks may be held while a thread waits for a device.
+    ///
+    /// ```
+    /// use finefs_lockmeter::LockClass;
+    /// pub static COMMIT: LockClass = LockClass::new("commit", 5).held_over_io();
+    /// assert!(COMMIT.is_held_over_io());
+    /// ```
+    pub const fn held_over_io(mut self) -> LockClass {
+        self.is_held_over_io = true;
+        self
+    }
+
+    /// True when its locks may be held while a thread waits for a device.
+    pub const fn is_held_over_io(&self) -> bool {
+        self.is_held_over_io
     }
 
     /// The name, as reports and panics of the order checker show it.

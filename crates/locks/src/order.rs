@@ -11,6 +11,8 @@
 //!    apply to it; later acquisitions are checked against it.
 //!    The same goes for what a `sleep` of a recursive lock takes back.
 //! 5. Waiting for a latch or on a condition variable counts as taking a lock at that moment.
+//! 6. While a thread waits for a device it holds only locks whose classes allow that
+//!    ([`LockClass::held_over_io`]), however they were taken: [`check_io`].
 //!
 //! If all threads keep rules 1 to 3, no cycle of waiting threads can form: in a cycle, some thread
 //! would wait for a lock that is not above all it holds.
@@ -288,6 +290,26 @@ mod checking {
         });
     }
 
+    /// Panics where the thread holds a lock that is not to be held over I/O: to be called by what
+    /// reads and writes a device.
+    #[track_caller]
+    pub fn check_io() {
+        if std::thread::panicking() {
+            return;
+        }
+        let _ = HELD.try_with(|list| {
+            let all = list.borrow().all();
+            if let Some(held) = all.iter().find(|held| !held.class.is_held_over_io()) {
+                panic!(
+                    "I/O at {} while `{}` is held since {}",
+                    Location::caller(),
+                    held.class.name(),
+                    held.location,
+                );
+            }
+        });
+    }
+
     impl Held {
         /// Checks that taking this lock once more, after releasing it, would keep the order: what a
         /// wait on a condition variable does.
@@ -360,10 +382,14 @@ mod checking {
     pub fn held_classes() -> Vec<&'static str> {
         Vec::new()
     }
+
+    /// Nothing: this build does not keep the list.
+    #[inline(always)]
+    pub fn check_io() {}
 }
 
-pub use checking::held_classes;
 pub(crate) use checking::{acquire, acquired_by_try, check_wait};
+pub use checking::{check_io, held_classes};
 
 #[cfg(all(test, not(any(loom, feature = "shuttle"))))]
 thread_local! {

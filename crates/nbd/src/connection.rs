@@ -32,9 +32,9 @@ use crate::tls::Credentials;
 use crate::uri::NbdUri;
 
 /// One request at a time is sent.
-pub static SEND: LockClass = LockClass::new("nbd.send", 91);
+pub static SEND: LockClass = LockClass::new("nbd.send", 91).held_over_io();
 /// What is received.
-pub static RECEIVE: LockClass = LockClass::new("nbd.receive", 91);
+pub static RECEIVE: LockClass = LockClass::new("nbd.receive", 91).held_over_io();
 /// The requests that are on their way.
 pub static REQUESTS: LockClass = LockClass::new("nbd.requests", 92);
 

@@ -12,7 +12,7 @@ use crate::protocol::{
 use crate::uri::NbdUri;
 
 /// Blocks of the server of which only a part is written.
-pub static UNALIGNED: LockClass = LockClass::new("nbd.unaligned", 90);
+pub static UNALIGNED: LockClass = LockClass::new("nbd.unaligned", 90).held_over_io();
 
 /// Longer requests are cut up, so that several are on their way.
 const REQUEST_BYTES: u32 = 2 << 20;

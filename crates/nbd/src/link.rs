@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use finefs_locks::{Condvar, LockClass, Mutex};
+use finefs_locks::{Condvar, LockClass, Mutex, order};
 
 use crate::connection::{Connection, Failure, Outgoing, Reply};
 use crate::handshake::Export;
@@ -134,6 +134,7 @@ impl Link {
         requests: impl Iterator<Item = Outgoing<'a>> + Clone,
         mut take: impl FnMut(&Request, Reply),
     ) -> io::Result<()> {
+        order::check_io();
         let renewal = match &self.connections {
             Connections::Kept(generation) => return generation.run_for_good(requests, take),
             Connections::Renewed(renewal) => renewal,

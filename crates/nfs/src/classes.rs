@@ -44,6 +44,6 @@ pub(crate) static LOCK_WAIT: LockClass = LockClass::new("nfs.lock_wait", 87);
 /// Share reservations.
 pub(crate) static LOCK_SHARES: LockClass = LockClass::new("nfs.lock_shares", 86);
 /// Who is to be told of a start.
-pub(crate) static LOCK_MONITOR: LockClass = LockClass::new("nfs.lock_monitor", 86);
+pub(crate) static LOCK_MONITOR: LockClass = LockClass::new("nfs.lock_monitor", 86).held_over_io();
 /// What is to be told to clients.
 pub(crate) static LOCK_OUTBOX: LockClass = LockClass::new("nfs.lock_outbox", 89);

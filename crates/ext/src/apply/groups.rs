@@ -30,7 +30,7 @@ use crate::sync::{Mutex, MutexGuard};
 pub static BATCH_GROUPS: LockClass = LockClass::new("ext.batch_groups", 78);
 
 /// Blocks of extended attributes that several inodes may have, while a batch is applied.
-pub static SHARED_XATTRS: LockClass = LockClass::new("ext.shared_xattrs", 58);
+pub static SHARED_XATTRS: LockClass = LockClass::new("ext.shared_xattrs", 58).held_over_io();
 
 const SHARDS: usize = 16;
 

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{IS_CHECKING, STEPS, held_classes};
+use super::{IS_CHECKING, STEPS, check_io, held_classes};
 use crate::{LockClass, Mutex, RawGuard, RawLock};
 
 static RESIZE: LockClass = LockClass::new("test.resize", 10);
@@ -63,4 +63,22 @@ fn a_lock_is_not_taken_twice_among_many() {
             held.push(buckets[again].lock(&BUCKET, (8, 0)));
         }
     }
+}
+
+#[test]
+fn only_some_locks_are_held_over_io() {
+    static COMMIT: LockClass = LockClass::new("test.commit", 10).held_over_io();
+    let (commit, bucket) = (Mutex::new(&COMMIT, ()), Mutex::new(&BUCKET, ()));
+    check_io();
+    let _commit = commit.lock();
+    check_io();
+    let held = bucket.try_lock();
+    let refused = catch_unwind(check_io);
+    assert_eq!(refused.is_err(), IS_CHECKING);
+    if let Err(payload) = refused {
+        let message = payload.downcast_ref::<String>().expect("formatted");
+        assert!(message.contains("while `test.bucket` is held"), "{message}");
+    }
+    drop(held);
+    check_io();
 }

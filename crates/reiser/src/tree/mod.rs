@@ -37,7 +37,7 @@ use finefs_reiser_disk::superblock::JournalPlace;
 pub(crate) use search::{Nodes, Place, Root, Visit};
 
 /// Publications of batches, against readers that they disturbed.
-pub static PUBLISH: LockClass = LockClass::new("reiser.publish", 78);
+pub static PUBLISH: LockClass = LockClass::new("reiser.publish", 78).held_over_io();
 
 /// A reader that was disturbed this often keeps publications away.
 const DISTURBED_MAX: u32 = 3;

@@ -1,9 +1,9 @@
 //! Every lock class in the code stands in the table of `docs/locking.md` with its level, once; the
 //! table has no others, and its lines stand in the order of the levels, as the locks are taken.
-//! What the list of locks held over I/O names is in the table.
+//! The list of locks held over I/O names the classes that say it in the code, and no others.
 
 use super::source::Source;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 const TABLE: &str = "docs/locking.md";
@@ -18,19 +18,20 @@ pub fn check(sources: &[Source], documents: &[(PathBuf, String)]) -> Vec<String>
     let lines = classes_in_table(text);
     findings.extend(order_of_lines(&lines));
     let table: BTreeMap<String, String> = lines.into_iter().collect();
-    for class in classes_held_over_io(text) {
-        if !table.contains_key(class) {
-            findings.push(format!(
-                "{TABLE}: {class}, held over I/O, is not in the table"
-            ));
-        }
-    }
+    let mut listed = classes_held_over_io(text);
     let mut in_code = BTreeMap::new();
     for source in sources
         .iter()
         .filter(|source| source.name().starts_with("crates/") && !source.is_test())
     {
-        for (class, level) in classes_in_code(source.product_uncommented()) {
+        for (class, level, is_held_over_io) in classes_in_code(source.product_uncommented()) {
+            if listed.remove(class.as_str()) != is_held_over_io {
+                let name = source.name();
+                let which = if is_held_over_io { "not " } else { "" };
+                findings.push(format!(
+                    "{name}: lock class {class} is {which}in {TABLE}'s list of those held over I/O"
+                ));
+            }
             if table.get(&class) != Some(&level) {
                 let name = source.name();
                 findings.push(format!(
@@ -44,6 +45,9 @@ pub fn check(sources: &[Source], documents: &[(PathBuf, String)]) -> Vec<String>
                 ));
             }
         }
+    }
+    for class in listed {
+        findings.push(format!("{TABLE}: {class}, held over I/O, is in no source"));
     }
     for (class, level) in &table {
         if !in_code.contains_key(class) {
@@ -74,18 +78,18 @@ fn order_of_lines(lines: &[(String, String)]) -> Vec<String> {
     findings
 }
 
-/// `LockClass::new("name", level)`.
-fn classes_in_code(text: &str) -> Vec<(String, String)> {
+/// `LockClass::new("name", level)`, and whether `.held_over_io()` comes next.
+fn classes_in_code(text: &str) -> Vec<(String, String, bool)> {
     text.split("LockClass::new(")
         .skip(1)
         .filter_map(|rest| {
             let (name, rest) = rest.trim_start().strip_prefix('"')?.split_once('"')?;
-            let level: String = rest
-                .trim_start_matches([',', ' ', '\n'])
-                .chars()
-                .take_while(char::is_ascii_digit)
-                .collect();
-            Some((name.to_owned(), level))
+            let rest = rest.trim_start_matches([',', ' ', '\n']);
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let (level, rest) = rest.split_at(digits);
+            let rest = rest.trim_start_matches([',', ' ', '\n', ')']);
+            let is_held_over_io = rest.starts_with(".held_over_io()");
+            Some((name.to_owned(), level.to_owned(), is_held_over_io))
         })
         .collect()
 }
@@ -103,7 +107,7 @@ fn classes_in_table(text: &str) -> Vec<(String, String)> {
 }
 
 /// What stands in backquotes before the colon of each entry of the list.
-fn classes_held_over_io(text: &str) -> Vec<&str> {
+fn classes_held_over_io(text: &str) -> BTreeSet<&str> {
     let list = text.lines().skip_while(|line| *line != HELD_OVER_IO);
     list.skip(1)
         .take_while(|line| !line.starts_with("## "))

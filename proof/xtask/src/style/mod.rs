@@ -266,7 +266,7 @@ mod tests {
                 "lock class ns.y exists already",
                 "ns.y stands below ns.gone",
                 "ns.y stands there twice",
-                "ns.w, held over I/O, is not in the table",
+                "ns.w, held over I/O, is in no source",
             ])
             .filter(|said| !said.is_empty())
             .collect();
