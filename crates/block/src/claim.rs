@@ -2,6 +2,7 @@
 //!
 //! # Data model
 //! - The flock(2) of an image file or block device is taken by whoever opens it ([`crate::file`]).
+//!   Of the file below a loop device it is taken, too.
 //! - Of a block device there is besides a handle that was opened with O_EXCL: while it is open, the
 //!   kernel gives the device to nobody else, also not to itself. A front end hands the device over
 //!   to the kernel (`fuseblk`), which then keeps others away: [`Claim::hand_over`].
@@ -30,7 +31,7 @@ use finefs_locks::{LockClass, Mutex};
 use nix::fcntl::{FcntlArg, fcntl};
 
 /// The handle that keeps a block device.
-pub static CLAIM: LockClass = LockClass::new("block.claim", 93);
+pub static CLAIM: LockClass = LockClass::new("block.claim", 93).held_over_io();
 
 /// A byte whose lock says something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +85,8 @@ struct Inner {
     file: File,
     /// Of a block device that is claimed, until it is handed over.
     exclusive: Mutex<Option<File>>,
+    /// The file below a loop device, with its flock.
+    backing: Option<File>,
 }
 
 /// Opens a block device so that nobody else can.
@@ -95,18 +98,20 @@ pub(crate) fn open_exclusively(path: &Path) -> io::Result<File> {
 }
 
 impl Claim {
-    /// On what is open as `file`; `exclusive` is from [`open_exclusively`].
+    /// On what is open as `file`; `exclusive` is from [`open_exclusively`], and `backing` is the
+    /// file below, with a flock.
     pub(crate) fn new(
         path: &Path,
         file: &File,
         is_block_device: bool,
-        exclusive: Option<File>,
+        (exclusive, backing): (Option<File>, Option<File>),
     ) -> io::Result<Claim> {
         Ok(Claim(Arc::new(Inner {
             path: path.to_owned(),
             is_block_device,
             file: file.try_clone()?,
             exclusive: Mutex::new(&CLAIM, exclusive),
+            backing,
         })))
     }
 
@@ -115,26 +120,39 @@ impl Claim {
         self.0.is_block_device
     }
 
+    /// Those with a flock.
+    fn files(&self) -> impl Iterator<Item = &File> {
+        std::iter::once(&self.0.file).chain(&self.0.backing)
+    }
+
+    fn mark(&self, mark: Mark) {
+        for file in self.files() {
+            let _ = mark.set(file);
+        }
+    }
+
     /// Says that a server of finefs has it, until the process ends. Nothing hangs on whether that
     /// works.
     pub fn mark_served(&self) {
-        let _ = Mark::Served.set(&self.0.file);
+        self.mark(Mark::Served);
     }
 
     /// The same of a server whose clients come by themselves, without a mount.
     pub fn mark_exported(&self) {
-        let _ = Mark::Exported.set(&self.0.file);
+        self.mark(Mark::Exported);
     }
 
     /// Says that the server only writes out what is left.
     pub fn mark_ending(&self) {
-        let _ = Mark::Ending.set(&self.0.file);
+        self.mark(Mark::Ending);
     }
 
     /// Lets others have it, though it is still open here: it is no longer used.
     pub fn release(&self) {
         self.hand_over();
-        let _ = rustix::fs::flock(&self.0.file, rustix::fs::FlockOperation::Unlock);
+        for file in self.files() {
+            let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
+        }
     }
 
     /// No longer keeps a block device from the kernel, which is about to take it.

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use finefs_locks::order;
 use rustix::fs::{FallocateFlags, FlockOperation};
 
 use crate::allocated::{AHEAD_BYTES, AMPLE_BYTES, Allocated, PIECE_BYTES};
@@ -95,9 +96,9 @@ impl fmt::Display for OpenError {
         write!(f, "{}: ", self.path.display())?;
         match &self.kind {
             OpenErrorKind::Missing => f.write_str("no such file; check the path"),
-            OpenErrorKind::PermissionDenied { is_for_writing: true } => f.write_str(
-                "permission denied; get write permission on the image or mount it with -o ro",
-            ),
+            OpenErrorKind::PermissionDenied { is_for_writing: true } => {
+                f.write_str("permission denied; get write permission on the image")
+            }
             OpenErrorKind::PermissionDenied { is_for_writing: false } => {
                 f.write_str("permission denied; get read permission on the image")
             }
@@ -108,13 +109,11 @@ impl fmt::Display for OpenError {
                 "is neither a regular file nor a block device; give an image file or a block device",
             ),
             OpenErrorKind::Refused(reason) => f.write_str(reason),
-            OpenErrorKind::ReadOnly => {
-                f.write_str("lies on read-only storage; mount it with -o ro")
-            }
+            OpenErrorKind::ReadOnly => f.write_str("lies on read-only storage; copy it"),
             OpenErrorKind::InUse { by, may_read, .. } => {
                 write!(f, "already in use by {by}; end that use first")?;
                 if *may_read {
-                    f.write_str(" or mount it with -o ro")?;
+                    f.write_str(" or only read it")?;
                 }
                 Ok(())
             }
@@ -196,7 +195,8 @@ impl FileDevice {
         let mut own = None;
         if claims {
             claim(&file, &metadata, is_for_writing).map_err(fail)?;
-            let made = Claim::new(path, &file, is_block_device, exclusive);
+            let backing = claim_backing(&metadata).map_err(fail)?;
+            let made = Claim::new(path, &file, is_block_device, (exclusive, backing));
             own = Some(made.map_err(|error| fail(OpenErrorKind::Io(error)))?);
         }
         let length_bytes = file
@@ -374,6 +374,32 @@ fn server_of(file: &File, metadata: &std::fs::Metadata) -> Option<OpenErrorKind>
     })
 }
 
+/// The file below a loop device, with a flock that keeps from it who would write it: partitions of
+/// one are open side by side. `None` where there is none, or none that can be opened.
+fn claim_backing(metadata: &std::fs::Metadata) -> Result<Option<File>, OpenErrorKind> {
+    let path = match metadata.file_type().is_block_device() {
+        true => in_use::backing_file_of(metadata),
+        false => None,
+    };
+    let Some(file) = path.and_then(|path| File::open(path).ok()) else {
+        return Ok(None);
+    };
+    match (
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared),
+        file.metadata(),
+    ) {
+        (Err(rustix::io::Errno::WOULDBLOCK), Ok(metadata)) => {
+            let unknown = OpenErrorKind::InUse {
+                by: "another process, which has the file of the loop device".into(),
+                may_read: false,
+                outlook: Outlook::Lasting,
+            };
+            Err(server_of(&file, &metadata).unwrap_or(unknown))
+        }
+        _ => Ok(Some(file)),
+    }
+}
+
 /// Takes the flock and looks for loop devices.
 fn claim(
     file: &File,
@@ -458,11 +484,13 @@ impl BlockDevice for FileDevice {
     }
 
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
+        order::check_io();
         bounds::check(self.len_bytes(), offset_bytes, buffer.len() as u64)?;
         self.file.read_exact_at(buffer, offset_bytes)
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
+        order::check_io();
         if self.is_read_only {
             return Err(bounds::read_only());
         }
@@ -471,6 +499,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_parts_at(&self, offset_bytes: u64, parts: &[&[u8]]) -> io::Result<()> {
+        order::check_io();
         if self.is_read_only {
             return Err(bounds::read_only());
         }
@@ -499,6 +528,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        order::check_io();
         if self.is_read_only {
             return Err(bounds::read_only());
         }
@@ -535,6 +565,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn discard_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<bool> {
+        order::check_io();
         if self.is_read_only {
             return Err(bounds::read_only());
         }
@@ -570,6 +601,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn flush(&self) -> io::Result<()> {
+        order::check_io();
         if self.is_read_only || !self.has_barriers {
             return Ok(());
         }

@@ -3,13 +3,13 @@
 //!
 //! The kernel does not take a flock on a loop device's backing file, so this looks into sysfs. A
 //! file that is attached by a path of another mount namespace is not seen; that is the limit of
-//! what an ordinary user can find out.
+//! what an ordinary user can find out. Who opens a loop device through us takes that flock.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A loop device that an image file is attached to.
 pub(crate) struct LoopUse {
@@ -48,6 +48,18 @@ pub(crate) fn loops_of(file_device: u64, file_inode: u64) -> Vec<LoopUse> {
         });
     }
     uses
+}
+
+/// The file below a loop device, or below the one that this is a partition of.
+pub(crate) fn backing_file_of(device: &Metadata) -> Option<PathBuf> {
+    let number = device.rdev();
+    let (major, minor) = (libc::major(number), libc::minor(number));
+    let place = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let names = ["loop/backing_file", "../loop/backing_file"];
+    let read = |name: &&str| fs::read(place.join(name)).ok();
+    let mut path = names.iter().find_map(read)?;
+    path.pop_if(|byte| *byte == b'\n');
+    Some(OsString::from_vec(path).into())
 }
 
 /// The first mount point of the device "major:minor".

@@ -104,6 +104,43 @@ impl Drop for Running {
 }
 
 #[test]
+fn an_image_and_a_loop_device_over_it_have_one_writer() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    let mount_point = place.mount_point();
+    for names_device_first in [false, true] {
+        let open = |path: &Path| {
+            let mut command = finefs();
+            let output = command.arg("touch").arg(path).output().unwrap();
+            String::from_utf8(output.stderr).unwrap()
+        };
+        let file = |path: &Path| PathBuf::from(format!("{}:/file", path.display()));
+        let device = match names_device_first {
+            true => {
+                let device = LoopDevice::over(&image).unwrap();
+                mount(device.path(), &mount_point, &[]);
+                assert!(open(&file(&image)).contains("already in use"));
+                device
+            }
+            false => {
+                mount(&image, &mount_point, &[]);
+                let device = LoopDevice::over(&image).unwrap();
+                let said = open(&file(device.path()));
+                assert!(said.contains("already in use by finefs"), "{said}");
+                device
+            }
+        };
+        fs::write(mount_point.join("mine"), "kept").unwrap();
+        unmount(&place);
+        assert_eq!(open(&file(device.path())), "");
+    }
+    check(&image);
+}
+
+#[test]
 fn a_block_device_is_complete_when_umount_returns() {
     if !can_mount() {
         return;
