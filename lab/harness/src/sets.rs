@@ -3,8 +3,10 @@
 use crate::run;
 use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
+use finefs_block::{Access, BlockDevice, FileDevice};
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 /// How times come back from an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,7 +271,8 @@ pub fn reiserfsck(image: &Path, journal: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// `e2fsck -fn` must end with 0: nothing to repair. The error carries what it found.
+/// `e2fsck -fn` must end with 0: nothing to repair; and finefs's own check must find nothing,
+/// either. The error carries what was found.
 pub fn fsck(image: &Path) -> Result<()> {
     ensure!(image.exists(), "{}: no image", image.display());
     let output = run::capture(run::cmd(tools::program("e2fsck"), ["-fn"]).arg(image))?;
@@ -280,5 +283,12 @@ pub fn fsck(image: &Path) -> Result<()> {
             run::tail(&output.both())
         );
     }
+    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image, Access::Inspect)?);
+    let report = finefs_check::check(&device, &finefs_check::Options::default());
+    let report = report.map_err(anyhow::Error::msg)?;
+    ensure!(
+        report.clean,
+        "e2fsck finds nothing, finefs check does:\n{report}"
+    );
     Ok(())
 }

@@ -136,8 +136,9 @@ impl<'a> Directory<'a> {
             if !fs.has(Compat::DIR_INDEX) {
                 self.wrong(Problem::Htree, "indexed, without dir_index");
             }
-            let rules = fs.dir_rules.with_flags(self.inode.flags());
-            self.index = Some(Index::new(walked.end, rules));
+            let flags = self.inode.flags();
+            let index = Index::new(walked.end, fs.dir_rules.with_flags(flags));
+            self.index = Some(index.folding(flags.contains(InodeFlags::CASEFOLD)));
         }
         let may_have_holes = fs.needs(Incompat::LARGEDIR) && !fs.needs(Incompat::INLINE_DATA);
         if (walked.has_holes || walked.end == 0) && !may_have_holes {
@@ -216,8 +217,9 @@ impl<'a> Directory<'a> {
             self.found.add(Problem::DirectoryBlock, object(), what);
             return block.len();
         }
-        let verified = match (&view, has_tail) {
-            (Ok(view), true) => view.verify_checksum(seed),
+        // An index block that was a leaf before may have that one's tail still.
+        let verified = match (kind, &view) {
+            (BlockKind::Leaf, Ok(view)) if has_tail => view.verify_checksum(seed),
             _ => super::htree::verify_checksum(block, seed),
         };
         if let Err(error) = verified {

@@ -69,6 +69,7 @@ pub(super) struct Index {
     blocks: Vec<Block>,
     rules: DirRules,
     version: u8,
+    folds: bool,
     depth: u32,
 }
 
@@ -140,8 +141,14 @@ impl Index {
             blocks: vec![UNKNOWN; usize::try_from(blocks).unwrap_or(0)],
             rules,
             version: VERSION_UNKNOWN,
+            folds: false,
             depth: 0,
         }
+    }
+
+    /// The same of one that folds case, or does not.
+    pub fn folding(self, folds: bool) -> Index {
+        Index { folds, ..self }
     }
 
     /// Takes a block in, and says what it is.
@@ -286,7 +293,7 @@ impl Index {
             return stored.map(|stored| le32(stored, 0));
         }
         let hasher = DirHasher::new(self.version, sb).ok()?;
-        Some(hasher.hash(name).major)
+        Some(hasher.folding(self.folds).hash(name).major)
     }
 
     /// Checks the tree as a whole, once all blocks were seen.

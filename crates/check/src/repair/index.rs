@@ -25,7 +25,7 @@ pub(super) fn rebuild(fix: &Fix<'_>, ino: u32) -> Result<bool, String> {
     let Some((_, inode)) = fix.read_inode(ino)? else {
         return Ok(false);
     };
-    let is_strange = InodeFlags::CASEFOLD | InodeFlags::ENCRYPT | InodeFlags::INLINE_DATA;
+    let is_strange = InodeFlags::ENCRYPT | InodeFlags::INLINE_DATA;
     let blocks = fix.blocks(ino)?.unwrap_or_default();
     if inode.flags().intersects(is_strange) || blocks.len() < 2 {
         return Ok(false);
@@ -37,6 +37,7 @@ pub(super) fn rebuild(fix: &Fix<'_>, ino: u32) -> Result<bool, String> {
     let Ok(hasher) = DirHasher::new(version, &fs.sb) else {
         return Ok(false);
     };
+    let hasher = hasher.folding(inode.flags().contains(InodeFlags::CASEFOLD));
     let Some((parent, mut names)) = gather(fix, &blocks, &hasher)? else {
         return Ok(false);
     };

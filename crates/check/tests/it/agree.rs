@@ -2,8 +2,10 @@
 //! changed bytes.
 
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 
 use crate::support::{self, KINDS, check, judge, make, named};
+use finefs_sim::LoopDevice;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -17,6 +19,37 @@ fn good_images_are_clean() {
         let report = check(&image).unwrap();
         assert!(report.clean, "{}: {report}", kind.0);
         assert!(report.directories >= 6, "{}: {report}", kind.0);
+    }
+}
+
+/// Directories that the kernel indexes, of which the root of the index was a leaf before, by the
+/// kernel's mount. Needs root.
+#[test]
+fn what_the_kernel_has_written_is_clean() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: not root");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let top = dir.path().join("top");
+    std::fs::create_dir(&top).unwrap();
+    for kind in KINDS {
+        let image = make(dir.path(), kind);
+        let device = LoopDevice::over(&image).unwrap();
+        support::run(Command::new("mount").arg(device.path()).arg(&top));
+        std::fs::create_dir(top.join("new")).unwrap();
+        for number in 0..400 {
+            std::fs::write(top.join(format!("new/a file {number}")), "x").unwrap();
+        }
+        for number in (0..400).step_by(3) {
+            std::fs::remove_file(top.join(format!("new/a file {number}"))).unwrap();
+        }
+        support::run(Command::new("umount").arg(&top));
+        drop(device);
+        let judged = judge(&image);
+        assert!(judged.is_clean, "{}: {}", kind.0, judged.text);
+        let report = check(&image).unwrap();
+        assert!(report.clean, "{}: {report}", kind.0);
     }
 }
 

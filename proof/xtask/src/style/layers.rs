@@ -112,7 +112,19 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("finefs-capi", &["finefs", "finefs-image"]),
     ("finefs-python", &["finefs", "finefs-image"]),
-    ("finefs-harness", &[]),
+    (
+        "finefs-harness",
+        &[
+            "finefs-check",
+            "finefs-ext",
+            "finefs-buffers",
+            "finefs-namespace",
+            "finefs-block",
+            "finefs-ext-disk",
+            "finefs-locks",
+            "finefs-lockmeter",
+        ],
+    ),
     ("finefs-sim", &["finefs-block", "finefs-locks"]),
     ("finefs-races", &["finefs-namespace", "finefs-locks"]),
     (
