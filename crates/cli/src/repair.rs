@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use finefs_block::Access;
-use finefs_check::repair::{NAMED, Outcome, default_path, repair, undo};
+use finefs_check::repair::{ChangedSince, NAMED, Outcome, default_path, repair, undo};
 use finefs_check::{Finding, Options, Problem, Report};
 use serde::Serialize;
 
@@ -197,12 +197,19 @@ pub(crate) struct Undo {
     /// Where in the image the file system starts: bytes, or with k, m, g
     #[arg(long, value_name = "SIZE", value_parser = size::bytes)]
     offset: Option<u64>,
+    /// Put it back also where the image was changed since, as e2undo -f does
+    #[arg(short, long)]
+    force: bool,
 }
 
 impl Undo {
     pub(crate) fn run(self) -> CliResult<()> {
         let device = open(&self.image, self.offset, Access::ReadWrite)?;
-        let pages = undo(&self.file, &device).map_err(Failure::new)?;
+        let changed = match self.force {
+            true => ChangedSince::PutBack,
+            false => ChangedSince::Refused,
+        };
+        let pages = undo(&self.file, &device, changed).map_err(Failure::new)?;
         let (image, file) = (self.image.display(), self.file.display());
         output::print(&format!("{image}: {pages} pages are as {file} has them\n"))
     }

@@ -14,6 +14,7 @@ use finefs_ext_disk::undo_file::{
 };
 
 use super::shadow::PAGE;
+use super::undo::ChangedSince;
 
 /// True for a file that begins as these do.
 pub(super) fn is_one(path: &Path) -> bool {
@@ -24,7 +25,11 @@ pub(super) fn is_one(path: &Path) -> bool {
 
 /// Puts back what the file holds, and gives the number of pages that it has. Nothing is written
 /// unless the file is whole and the device's superblock is the one of its making.
-pub(super) fn undo(path: &Path, device: &Arc<dyn BlockDevice>) -> Result<usize, String> {
+pub(super) fn undo(
+    path: &Path,
+    device: &Arc<dyn BlockDevice>,
+    changed: ChangedSince,
+) -> Result<usize, String> {
     let shown = path.display();
     let told = |error: io::Error| match error.kind() {
         io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
@@ -34,10 +39,14 @@ pub(super) fn undo(path: &Path, device: &Arc<dyn BlockDevice>) -> Result<usize, 
     };
     let file = UndoFile::open(path).map_err(told)?;
     let start = file.start_on(&**device).map_err(told)?;
+    let start = start.or(match changed {
+        ChangedSince::Refused => None,
+        ChangedSince::PutBack => Some(file.header.fs_offset_bytes.unwrap_or(0)),
+    });
     let Some(start) = start else {
         return Err(format!(
             "{shown}: is of another file system than {}, or that was changed since, or its making \
-             was interrupted: their superblocks differ (e2undo -f does not ask)",
+             was interrupted: their superblocks differ (--force does not ask)",
             device.describe(),
         ));
     };

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_ext::replay;
-use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 
 use crate::finding::{Finding, Problem, Remedy, Report};
 use crate::fs::external_is_replayed;
@@ -36,7 +36,7 @@ use crate::{Options, pass};
 pub use decide::NAMED;
 use shadow::Shadow;
 pub(crate) use undo::Undo;
-pub use undo::{default_path, undo};
+pub use undo::{ChangedSince, default_path, undo};
 
 /// The most rounds: what one puts right can only show what another must.
 const ROUNDS: usize = 12;
@@ -188,9 +188,7 @@ pub(crate) fn commit(
     let holds_superblock = |change: &&shadow::Change| change.offset_bytes <= SUPERBLOCK_OFFSET;
     let (last, rest): (Vec<_>, Vec<_>) = changes.iter().partition(holds_superblock);
     if !last.is_empty() {
-        let mut sb = superblock(device)?;
-        sb.set_state(sb.state() | State::ERROR);
-        sb.update_checksum();
+        let sb = undo::marked_as_damaged(superblock(device)?);
         device
             .write_at(SUPERBLOCK_OFFSET, sb.as_bytes())
             .map_err(wrong)?;

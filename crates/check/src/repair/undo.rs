@@ -2,10 +2,15 @@
 //!
 //! # Format
 //! A line that names it, the lengths of the image before and after (8 bytes each), then pages:
-//! offset and length (8 bytes each), the bytes; then all ones and the crc32c of everything before.
-//! Numbers are little-endian. Files of the first version have one length: a repair keeps it. Where
+//! offset and length (8 bytes each), the number of its sectors that are written over (8 bytes: all,
+//! or 0 for what is cut off) and the crc32c of what each of them becomes (4 bytes), the bytes; then
+//! all ones and the crc32c of everything before. Numbers are little-endian. Files of the second
+//! version have nothing on sectors, those of the first one length besides: a repair keeps it. Where
 //! the superblock can be read the first page is the UUID in it, by which a file of another image is
 //! told. Files of e2fsprogs' own format, as `mkfs -z` writes them, are put back as well (`e2undo`).
+//!
+//! An image whose sectors are neither as they were nor as they became was changed since. A write
+//! that was interrupted leaves whole sectors.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
@@ -14,14 +19,17 @@ use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_ext_disk::checksum::crc32c;
-use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 
 use super::e2undo;
 use super::shadow::{Change, PAGE};
 
-const NAME: &[u8; 14] = b"finefs undo 2\n";
+const NAME: &[u8; 14] = b"finefs undo 3\n";
+const NAME_2: &[u8; 14] = b"finefs undo 2\n";
 const NAME_1: &[u8; 14] = b"finefs undo 1\n";
 const END: u64 = u64::MAX;
+/// What a disk writes as a whole.
+const SECTOR: usize = 512;
 /// Where the UUID lies.
 const UUID_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
 
@@ -69,6 +77,7 @@ impl Undo<'_> {
         if let Some(uuid) = uuid_of(device) {
             put(&UUID_AT.to_le_bytes())?;
             put(&(uuid.len() as u64).to_le_bytes())?;
+            put(&0_u64.to_le_bytes())?;
             put(&uuid)?;
         }
         for change in changes {
@@ -78,6 +87,11 @@ impl Undo<'_> {
             if length > 0 {
                 put(&change.offset_bytes.to_le_bytes())?;
                 put(&length.to_le_bytes())?;
+                let new = change.new[..length as usize].chunks(SECTOR);
+                put(&(new.len() as u64).to_le_bytes())?;
+                for sector in new {
+                    put(&crc32c(!0, sector).to_le_bytes())?;
+                }
                 put(&change.old[..length as usize])?;
             }
         }
@@ -89,6 +103,7 @@ impl Undo<'_> {
                 device.read_at(start + done, part)?;
                 put(&(start + done).to_le_bytes())?;
                 put(&(part.len() as u64).to_le_bytes())?;
+                put(&0_u64.to_le_bytes())?;
                 put(part)?;
                 done += part.len() as u64;
             }
@@ -107,19 +122,35 @@ fn uuid_of(device: &dyn BlockDevice) -> Option<[u8; 16]> {
     Some(Superblock::parse(&bytes).ok()?.uuid())
 }
 
+/// What becomes of an image that was changed since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChangedSince {
+    /// An error says so, and nothing is written.
+    Refused,
+    /// What the file holds is put back all the same.
+    PutBack,
+}
+
 /// Puts back what an undo file holds, of ours or of e2fsprogs, and the image's length; gives the
 /// number of pages. Nothing is written unless the file is whole and of this image, as long as it
 /// was before or is after.
-pub fn undo(path: &Path, device: &Arc<dyn BlockDevice>) -> Result<usize, String> {
+pub fn undo(
+    path: &Path,
+    device: &Arc<dyn BlockDevice>,
+    changed: ChangedSince,
+) -> Result<usize, String> {
     if e2undo::is_one(path) {
-        return e2undo::undo(path, device);
+        return e2undo::undo(path, device, changed);
     }
     let shown = path.display();
-    let (mut count, mut uuid) = (0, None);
-    let lengths = read(path, &mut |offset_bytes, old| {
-        match <[u8; 16]>::try_from(old) {
-            Ok(found) if offset_bytes == UUID_AT => uuid = Some(found),
-            _ => count += 1,
+    let (mut count, mut uuid, mut strange) = (0, None, 0);
+    let lengths = read(path, &mut |page| {
+        match <[u8; 16]>::try_from(page.old) {
+            Ok(found) if page.offset_bytes == UUID_AT => uuid = Some(found),
+            _ => {
+                count += 1;
+                strange += usize::from(!page.is_known_on(&**device));
+            }
         }
         Ok(())
     })
@@ -144,12 +175,20 @@ pub fn undo(path: &Path, device: &Arc<dyn BlockDevice>) -> Result<usize, String>
             device.describe(),
         ));
     }
+    if strange > 0 && changed == ChangedSince::Refused {
+        return Err(format!(
+            "{}: was changed since {shown} was made, or is another copy: {strange} of {count} pages \
+             are neither as they were nor as they were made then; --force puts them back all the \
+             same",
+            device.describe(),
+        ));
+    }
     let write = |error: io::Error| format!("{}: {error}", device.describe());
     if has < lengths.old {
         device.set_len_bytes(lengths.old).map_err(write)?;
     }
-    read(path, &mut |offset_bytes, old| {
-        device.write_at(offset_bytes, old)
+    read(path, &mut |page| {
+        device.write_at(page.offset_bytes, page.old)
     })
     .map_err(write)?;
     device.flush().map_err(write)?;
@@ -164,8 +203,51 @@ struct Lengths {
     new: u64,
 }
 
+/// A page of an undo file.
+struct Page<'a> {
+    offset_bytes: u64,
+    old: &'a [u8],
+    /// The crc32c of what each sector becomes; none where nothing is written over it.
+    new_crcs: &'a [u32],
+}
+
+impl Page<'_> {
+    /// Whether each sector of it is on the device as it was or as it became. What cannot be read is
+    /// to be made longer first.
+    fn is_known_on(&self, device: &dyn BlockDevice) -> bool {
+        let mut found = vec![0; self.old.len()];
+        if device.read_at(self.offset_bytes, &mut found).is_err() {
+            return true;
+        }
+        let marked = self.marked();
+        let sectors = found.chunks(SECTOR).zip(self.new_crcs).enumerate();
+        sectors.into_iter().all(|(index, (found, new_crc))| {
+            let is_in = |page: &[u8]| page.chunks(SECTOR).nth(index) == Some(found);
+            is_in(self.old) || crc32c(!0, found) == *new_crc || marked.as_deref().is_some_and(is_in)
+        })
+    }
+
+    /// As it is while changes are written: the superblock in it marked as damaged.
+    fn marked(&self) -> Option<Vec<u8>> {
+        let at = usize::try_from(SUPERBLOCK_OFFSET.checked_sub(self.offset_bytes)?).ok()?;
+        let mut bytes = self.old.to_vec();
+        let place = bytes.get_mut(at..at + SUPERBLOCK_SIZE)?;
+        let superblock: [u8; SUPERBLOCK_SIZE] = (&*place).try_into().ok()?;
+        let marked = marked_as_damaged(Superblock::parse(&superblock).ok()?);
+        place.copy_from_slice(marked.as_bytes());
+        Some(bytes)
+    }
+}
+
+/// A superblock as it is while changes are written.
+pub(super) fn marked_as_damaged(mut superblock: Superblock) -> Superblock {
+    superblock.set_state(superblock.state() | State::ERROR);
+    superblock.update_checksum();
+    superblock
+}
+
 /// Reads an undo file and calls `each` with its pages; whether it is whole is known at its end.
-fn read(path: &Path, each: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<Lengths> {
+fn read(path: &Path, each: &mut dyn FnMut(Page<'_>) -> io::Result<()>) -> io::Result<Lengths> {
     let damaged = || io::Error::from(io::ErrorKind::InvalidData);
     let mut file = BufReader::new(File::open(path)?);
     let mut crc = !0;
@@ -181,15 +263,16 @@ fn read(path: &Path, each: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>) -> io::
     let mut word = [0; 8];
     take(&mut word, true)?;
     let old = u64::from_le_bytes(word);
+    let has_crcs = &name == NAME;
     let new = match &name {
-        NAME => {
+        NAME | NAME_2 => {
             take(&mut word, true)?;
             u64::from_le_bytes(word)
         }
         NAME_1 => old,
         _ => return Err(damaged()),
     };
-    let mut page = vec![0; PAGE as usize];
+    let (mut page, mut new_crcs) = (vec![0; PAGE as usize], Vec::new());
     loop {
         let expected = take(&mut word, true)?;
         let offset_bytes = u64::from_le_bytes(word);
@@ -207,9 +290,26 @@ fn read(path: &Path, each: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>) -> io::
         if length > PAGE || offset_bytes.checked_add(length).is_none_or(|end| end > old) {
             return Err(damaged());
         }
+        new_crcs.clear();
+        if has_crcs {
+            take(&mut word, true)?;
+            let count = u64::from_le_bytes(word);
+            if count > length.div_ceil(SECTOR as u64) {
+                return Err(damaged());
+            }
+            for _ in 0..count {
+                let mut crc = [0; 4];
+                take(&mut crc, true)?;
+                new_crcs.push(u32::from_le_bytes(crc));
+            }
+        }
         let part = &mut page[..length as usize];
         take(part, true)?;
-        each(offset_bytes, part)?;
+        each(Page {
+            offset_bytes,
+            old: part,
+            new_crcs: &new_crcs,
+        })?;
     }
 }
 

@@ -7,8 +7,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::support::{self, KINDS, check, judge, make, run};
+use finefs::{FileFlags, FileSystem};
 use finefs_block::{Access, BlockDevice, FileDevice};
-use finefs_check::repair::{self, Outcome, repair, undo};
+use finefs_check::repair::{self, ChangedSince, Outcome, repair, undo};
 use finefs_check::{Finding, Options, Problem};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -62,7 +63,7 @@ fn prove_with(image: &Path, what: &str, options: &Options) -> bool {
     let second = repair(&device(image), options, Some(&again)).unwrap();
     assert!(matches!(second, Outcome::Clean(_)), "{what}: {second:?}");
     assert!(std::fs::read(image).unwrap() == after && !again.exists());
-    undo(&file, &device(image)).unwrap();
+    undo(&file, &device(image), ChangedSince::Refused).unwrap();
     assert!(
         std::fs::read(image).unwrap() == before,
         "{what}: undo left a difference"
@@ -240,22 +241,48 @@ fn damage_is_put_right() {
 fn an_index_is_built_anew() {
     let dir = tempfile::tempdir().unwrap();
     let image = make(dir.path(), &("small", "12M", &["-t", "ext4", "-b", "1024"]));
-    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
-    tree(&image, &first);
+    build_index_anew(dir.path(), &image, "/many");
+}
+
+/// Of names whose case counts not: so they are hashed, too.
+#[test]
+fn an_index_of_folded_names_is_good_and_is_built_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ["-t", "ext4", "-b", "1024", "-O", "casefold"];
+    let image = make(dir.path(), &("folding", "12M", &options));
+    let fs = FileSystem::open_image(&image).unwrap();
+    fs.create_dir("folds").unwrap();
+    fs.change_flags("folds", FileFlags::CASEFOLD, FileFlags::empty())
+        .unwrap();
+    for number in 0..400 {
+        let name = format!("folds/A File With A LONGER Name {number}");
+        fs.write(name, "").unwrap();
+    }
+    fs.close().unwrap();
+    assert!(judge(&image).is_clean);
+    let report = check(&image).unwrap();
+    assert!(report.clean, "{report}");
+    build_index_anew(dir.path(), &image, "/folds");
+}
+
+/// Damages the index of a directory, repairs it, and sees that all is there.
+fn build_index_anew(dir: &Path, image: &Path, indexed: &str) {
+    let (first, second) = (dir.join("first"), dir.join("second"));
+    tree(image, &first);
     let text = run(Command::new("debugfs")
-        .args(["-R", "bmap /many 0"])
-        .arg(&image));
+        .args(["-R", &format!("bmap {indexed} 0")])
+        .arg(image));
     let root: u64 = text.trim().parse().unwrap();
-    let file = std::fs::File::options().write(true).open(&image).unwrap();
+    let file = std::fs::File::options().write(true).open(image).unwrap();
     // The second entry's hash.
     file.write_at(&[0xfe; 4], root * 1024 + 0x28).unwrap();
-    assert!(!judge(&image).is_clean);
-    assert!(prove(&image, "index"), "refused");
-    tree(&image, &second);
+    assert!(!judge(image).is_clean);
+    assert!(prove(image, "index"), "refused");
+    tree(image, &second);
     is_kept(&first, &second, &[]);
     let shown = run(Command::new("debugfs")
-        .args(["-R", "htree /many"])
-        .arg(&image));
+        .args(["-R", &format!("htree {indexed}")])
+        .arg(image));
     assert!(shown.contains("Number of entries (count)"), "{shown}");
 }
 
@@ -521,10 +548,34 @@ fn an_undo_file_of_another_image_is_not_used() {
     let file = dir.path().join("undo");
     let outcome = repair(&device(&image), &options(), Some(&file)).unwrap();
     assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
-    let reason = undo(&file, &device(&other)).unwrap_err();
+    let reason = undo(&file, &device(&other), ChangedSince::Refused).unwrap_err();
     assert!(reason.contains("another file system"), "{reason}");
     assert!(std::fs::read(&other).unwrap() == before);
-    undo(&file, &device(&image)).unwrap();
+    undo(&file, &device(&image), ChangedSince::Refused).unwrap();
+}
+
+#[test]
+fn what_was_changed_since_is_not_undone_unless_that_is_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = make(dir.path(), &KINDS[2]);
+    let sif = |what: &str| {
+        let request = format!("sif /large {what}");
+        run(Command::new("debugfs")
+            .args(["-w", "-R", &request])
+            .arg(&image));
+    };
+    sif("links_count 9");
+    let before = std::fs::read(&image).unwrap();
+    let file = dir.path().join("undo");
+    let outcome = repair(&device(&image), &options(), Some(&file)).unwrap();
+    assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
+    sif("uid 5");
+    let changed = std::fs::read(&image).unwrap();
+    let reason = undo(&file, &device(&image), ChangedSince::Refused).unwrap_err();
+    assert!(reason.contains("was changed since"), "{reason}");
+    assert!(std::fs::read(&image).unwrap() == changed);
+    undo(&file, &device(&image), ChangedSince::PutBack).unwrap();
+    assert!(std::fs::read(&image).unwrap() == before);
 }
 
 #[test]
@@ -544,12 +595,12 @@ fn a_damaged_undo_file_is_not_used() {
     let whole = std::fs::read(&file).unwrap();
     for cut in [0, 10, 30, whole.len() - 1] {
         std::fs::write(&file, &whole[..cut]).unwrap();
-        undo(&file, &device(&image)).unwrap_err();
+        undo(&file, &device(&image), ChangedSince::Refused).unwrap_err();
     }
     let mut changed = whole.clone();
     changed[100] ^= 1;
     std::fs::write(&file, &changed).unwrap();
-    undo(&file, &device(&image)).unwrap_err();
+    undo(&file, &device(&image), ChangedSince::Refused).unwrap_err();
     assert!(std::fs::read(&image).unwrap() == after);
     // An undo file that is there is never written over.
     let error = repair(&device(&image), &options(), Some(&file));

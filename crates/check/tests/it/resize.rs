@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::support::{self, judge, run};
 use finefs_block::{Access, BlockDevice, FileDevice, MemoryDevice};
 use finefs_check::Options;
-use finefs_check::repair::undo;
+use finefs_check::repair::{ChangedSince, undo};
 use finefs_check::resize::{Resized, Slack, Target, UndoFile, minimum, resize};
 use finefs_nbd::{NbdDevice, NbdUri};
 use finefs_sim::nbd::{NbdServer, Setup};
@@ -309,7 +309,12 @@ fn prove(dir: &Path, kind: &Kind, percents: &[u64]) {
 /// Undo gives the old file system again; then the new one is put back for what follows.
 fn take_back(image: &Path, first: &Path, before: &str, what: &str) {
     let after = std::fs::read(image).unwrap();
-    undo(&image.with_extension("undo"), &device(image)).unwrap();
+    undo(
+        &image.with_extension("undo"),
+        &device(image),
+        ChangedSince::Refused,
+    )
+    .unwrap();
     assert_sound(image, first, &format!("{what}, undone"));
     assert_eq!(numbers(image), before, "{what}, undone");
     std::fs::write(image, after).unwrap();
@@ -521,7 +526,7 @@ impl<'i> Interrupted<'i> {
             let target = Target::Bytes(self.wanted);
             let reason = resize(&device, target, &options(), &file, &|_| {}).unwrap_err();
             assert!(reason.contains("finefs undo"), "{reason}");
-            undo(&file.path, &device).unwrap();
+            undo(&file.path, &device, ChangedSince::Refused).unwrap();
         }
         (outcome, failing.seen(), whole(&inner))
     }
