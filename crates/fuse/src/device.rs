@@ -175,9 +175,21 @@ impl Notified for Device {
     /// The kernel takes no lock for that, so who asks may be waiting for an answer meanwhile
     /// (`fuse_reverse_inval_inode` in Linux's `fs/fuse/inode.c`).
     fn attributes_changed(&self, node: u64) {
+        self.invalidate(node, -1);
+    }
+
+    /// The kernel then maps no page of it any more, either.
+    fn write_out_pages(&self, node: u64) {
+        self.invalidate(node, 0);
+    }
+}
+
+impl Device {
+    /// Of the pages of a node those from an offset on, to the end; of none where it is negative.
+    fn invalidate(&self, node: u64, offset: i64) {
         let notice = InvalidateNodeOut {
             node,
-            offset: -1,
+            offset,
             length: 0,
         };
         let header = OutHeader {

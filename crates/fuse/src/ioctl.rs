@@ -35,6 +35,8 @@ const SETFLAGS: u32 = command(WRITE, b'f' as u32, 2, LONG);
 const SETFLAGS_32: u32 = command(WRITE, b'f' as u32, 2, INT);
 const GETVERSION: u32 = command(READ, b'v' as u32, 1, LONG);
 const GETVERSION_32: u32 = command(READ, b'v' as u32, 1, INT);
+/// The same as ext4 called it before.
+const GETVERSION_OLD: u32 = command(READ, b'f' as u32, 3, LONG);
 const FSGETXATTR: u32 = command(READ, b'X' as u32, 31, size_of::<FsXattr>());
 const FSSETXATTR: u32 = command(WRITE, b'X' as u32, 32, size_of::<FsXattr>());
 const GETFSLABEL: u32 = command(READ, 0x94, 49, LABEL_BYTES);
@@ -65,6 +67,14 @@ struct TrimRange {
     min_length: u64,
 }
 
+impl FsXattr {
+    /// The flags that it has of those that are known here.
+    fn file_flags(&self) -> FileFlags {
+        let set = XFS_FLAGS.iter().filter(|(bit, _)| self.flags & bit != 0);
+        set.fold(FileFlags::empty(), |all, (_, flag)| all.union(*flag))
+    }
+}
+
 /// The flags that XFS knows (FS_XFLAG_*).
 const XFS_FLAGS: [(u32, FileFlags); 6] = [
     (0x8, FileFlags::IMMUTABLE),
@@ -75,10 +85,29 @@ const XFS_FLAGS: [(u32, FileFlags); 6] = [
     (0x200, FileFlags::PROJECT_INHERIT),
 ];
 
-/// True for a command, with the structure of its request, that waits for the disk.
+/// Those that XFS knows besides, and ext4 does without.
+const XFS_IGNORED: u32 = 0x8001_fd03;
+
+/// The flags that SETFLAGS takes, though it changes not all of them (EXT4_FL_USER_VISIBLE).
+const VISIBLE: FileFlags = FileFlags::from_bits_retain(0x725b_dfff);
+
+/// True for a command, with the structure of its request, that waits for the disk, or for other
+/// requests.
 pub(crate) fn is_slow(fixed: &[u8]) -> bool {
-    IoctlIn::read_from_prefix(fixed)
-        .is_ok_and(|(fields, _)| matches!(fields.command, SETFSLABEL | FITRIM))
+    IoctlIn::read_from_prefix(fixed).is_ok_and(|(fields, _)| {
+        matches!(fields.command, SETFSLABEL | FITRIM) || changes_attributes(fields.command)
+    })
+}
+
+/// True for a command after which a file is immutable or append-only.
+pub(crate) fn protects_data(command: u32, input: &[u8]) -> bool {
+    const PROTECTING: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND_ONLY);
+    let flags = match command {
+        SETFLAGS | SETFLAGS_32 => argument(input).map(FileFlags::from_bits_retain),
+        FSSETXATTR => argument::<FsXattr>(input).map(|given| given.file_flags()),
+        _ => return false,
+    };
+    flags.is_ok_and(|flags| flags.intersects(PROTECTING))
 }
 
 /// True for a command that changes attributes which the kernel keeps: the time of change.
@@ -100,7 +129,10 @@ pub(crate) fn serve(
     Ok(Some(match command {
         GETFLAGS | GETFLAGS_32 => flags()?.bits().to_ne_bytes().to_vec(),
         SETFLAGS | SETFLAGS_32 => {
-            let given = FileFlags::from_bits_retain(argument(input)?);
+            let given: FileFlags = FileFlags::from_bits_retain(argument(input)?);
+            if !VISIBLE.contains(given) {
+                return Err(Error::NotSupported);
+            }
             namespace.set_flags(&checked(caller, owner)?, ino, |_| given)?;
             Vec::new()
         }
@@ -116,23 +148,10 @@ pub(crate) fn serve(
             found.as_bytes().to_vec()
         }
         FSSETXATTR => {
-            let given: FsXattr = argument(input)?;
-            let known = XFS_FLAGS.iter().fold(0, |bits, (bit, _)| bits | bit);
-            if given.flags & !known != 0 {
-                return Err(Error::NotSupported);
-            }
-            let change = |mut flags: FileFlags| {
-                for (bit, flag) in XFS_FLAGS {
-                    flags.set(flag, given.flags & bit != 0);
-                }
-                flags
-            };
-            let project = Some(given.project);
-            let caller = checked(caller, owner)?;
-            namespace.set_flags_and_project(&caller, ino, change, project)?;
+            set_fsxattr(namespace, &checked(caller, owner)?, ino, argument(input)?)?;
             Vec::new()
         }
-        GETVERSION | GETVERSION_32 => {
+        GETVERSION | GETVERSION_32 | GETVERSION_OLD => {
             let generation = namespace.attributes(ino)?.generation;
             generation.to_ne_bytes().to_vec()
         }
@@ -155,6 +174,23 @@ pub(crate) fn serve(
         }
         _ => return Ok(None),
     }))
+}
+
+/// FSSETXATTR: flags and project.
+fn set_fsxattr(namespace: &Namespace, caller: &Caller, ino: Ino, given: FsXattr) -> Result<()> {
+    let known = XFS_FLAGS
+        .iter()
+        .fold(XFS_IGNORED, |bits, (bit, _)| bits | bit);
+    if given.flags & !known != 0 {
+        return Err(Error::NotSupported);
+    }
+    let change = |mut flags: FileFlags| {
+        for (bit, flag) in XFS_FLAGS {
+            flags.set(flag, given.flags & bit != 0);
+        }
+        flags
+    };
+    namespace.set_flags_and_project(caller, ino, change, Some(given.project))
 }
 
 /// Whoever sends a request for flags has not been looked at by every kernel. Where another owner is
@@ -187,11 +223,26 @@ mod tests {
         assert_eq!(GETFLAGS, 0x8008_6601);
         assert_eq!(SETFLAGS, 0x4008_6602);
         assert_eq!(GETVERSION, 0x8008_7601);
+        assert_eq!(GETVERSION_OLD, 0x8008_6603);
         assert_eq!(FSGETXATTR, 0x801c_581f);
         assert_eq!(FSSETXATTR, 0x401c_5820);
         assert_eq!(GETFSLABEL, 0x8100_9431);
         assert_eq!(SETFSLABEL, 0x4100_9432);
         assert_eq!(FITRIM, 0xc018_5879);
+    }
+
+    #[test]
+    fn some_flags_protect_data() {
+        let protects = |command, flags: u32| protects_data(command, &flags.to_ne_bytes());
+        assert!(protects(SETFLAGS, 0x8_0010) && protects(SETFLAGS_32, 0x20));
+        assert!(!protects(SETFLAGS, 0x8_0040) && !protects(GETFLAGS, 0x10));
+        let given = |flags| FsXattr {
+            flags,
+            ..FsXattr::default()
+        };
+        assert!(protects_data(FSSETXATTR, given(0x8).as_bytes()));
+        assert!(!protects_data(FSSETXATTR, given(0x20).as_bytes()));
+        assert!(!protects_data(FSSETXATTR, &[]));
     }
 
     #[test]

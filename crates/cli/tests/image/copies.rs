@@ -187,3 +187,35 @@ fn holes_are_kept_made_or_filled() {
     assert_eq!(blocks(&["--sparse=always", "zeros"]), "0 1048576\n");
     assert_eq!(blocks(&["--sparse=never", "hole"]), "2048 1048576\n");
 }
+
+/// What a program may do is not what one that replaces it may.
+#[test]
+fn capabilities_go_with_the_contents_that_they_were_of() {
+    const NAME: &str = "security.capability";
+    // cap_net_raw, permitted and effective.
+    const CAPABILITIES: &str = "0sAQAAAgAgAAAAAAAAAAAAAAAAAAA=";
+    let place = Place::new();
+    place.image("image", "ext4", 16);
+    fs::write(place.path("program"), "program").unwrap();
+    place.ok(&["cp", "program", "image:/first"]);
+    place.ok(&["setfattr", "-n", NAME, "-v", CAPABILITIES, "image:/first"]);
+    place.ok(&["setfattr", "-n", "user.a", "-v", "1", "image:/first"]);
+    let has = |name: &str| {
+        let all = place.ok(&["getfattr", "-d", "-m", "-", &format!("image:/{name}")]);
+        assert!(all.contains("user.a"), "{all}");
+        all.contains(NAME)
+    };
+    let changes: [(&[&str], bool); 6] = [
+        (&["chmod", "700", "image:/copy"], true),
+        (&["touch", "image:/copy"], true),
+        (&["cp", "-a", "image:/first", "image:/copy"], true),
+        (&["chown", "5:5", "image:/copy"], false),
+        (&["truncate", "-s", "3", "image:/copy"], false),
+        (&["cp", "program", "image:/copy"], false),
+    ];
+    for (words, stays) in changes {
+        place.ok(&["cp", "-a", "image:/first", "image:/copy"]);
+        place.ok(words);
+        assert_eq!(has("copy"), stays, "{words:?}");
+    }
+}

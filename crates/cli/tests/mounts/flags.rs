@@ -2,13 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::{IFlags, Timespec, Timestamps};
 
+use crate::mapping::Mapping;
 use crate::support::*;
 use finefs_sim::LoopDevice;
 
@@ -45,6 +46,40 @@ fn everywhere(test: impl Fn(&Path)) {
     mount_memory(&place, &["-o", "allow_other"]);
     test(&place.mount_point());
     unmount(&place);
+}
+
+/// What was stored before the flag was set is kept, and no more; the end of the mount tells of it.
+#[test]
+fn stores_into_pages_do_not_change_an_immutable_file() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    mount(&image, &place.mount_point(), &["-o", "allow_other"]);
+    let path = place.mount_point().join("file");
+    for (flag, pages) in [("+i", 1), ("+a", 1), ("+i", 3)] {
+        fs::write(&path, vec![b'x'; pages * 4096 - 100]).unwrap();
+        let open = File::options().read(true).write(true).open(&path).unwrap();
+        let mapping = Mapping::of(&open, 4096).unwrap();
+        mapping.store(0, b"before").unwrap();
+        assert!(chattr(flag, &path));
+        mapping.store(0, b"stored since").unwrap();
+        is_refused(mapping.sync());
+        let direct = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(&path);
+        let mut found = [0; 4096];
+        assert!(direct.unwrap().read_at(&mut found, 0).unwrap() > 12);
+        assert_eq!(&found[..12], b"beforexxxxxx", "{flag}");
+        assert!(chattr(&flag.replace('+', "-"), &path));
+    }
+    let ended = finefs().arg("umount").arg(place.mount_point()).output();
+    let ended = ended.unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("delayed writes failed"), "{said}");
+    check(&image);
 }
 
 #[test]

@@ -10,13 +10,14 @@ use std::ptr::null_mut;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
 /// A shared mapping of a file from its first byte on.
-struct Mapping {
+pub struct Mapping {
     start: *mut c_void,
     length: usize,
 }
 
 impl Mapping {
-    fn of(file: &File, length: usize) -> io::Result<Mapping> {
+    /// All of it can be stored into.
+    pub fn of(file: &File, length: usize) -> io::Result<Mapping> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses an address that is free, and no reference is ever made to the
         // memory there.
@@ -24,12 +25,14 @@ impl Mapping {
         Ok(Mapping { start, length })
     }
 
-    fn store(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+    /// Stores `bytes` at `at`.
+    pub fn store(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let memory = File::options().write(true).open("/proc/self/mem")?;
         memory.write_all_at(bytes, self.start.addr() as u64 + at)
     }
 
-    fn sync(&self) -> io::Result<()> {
+    /// Waits until what was stored is written out.
+    pub fn sync(&self) -> io::Result<()> {
         // SAFETY: the range is the mapping, which lives as long as `self`.
         Ok(unsafe { msync(self.start, self.length, MsyncFlags::SYNC) }?)
     }

@@ -101,7 +101,7 @@ impl Work<'_> {
                 change.owner = Some((existing.uid, existing.gid));
             }
             if !context.options.preserve.xattrs && !context.options.preserve.mode {
-                change.xattrs = sink.xattrs_of(&self.to)?;
+                change.xattrs = xattrs_left(sink, &self.to)?;
             }
         }
         Ok(change)
@@ -222,7 +222,7 @@ pub fn from_stream(
         Some(found) => Change {
             owner: Some((found.uid, found.gid)),
             permissions: Some(found.permissions),
-            xattrs: sink.xattrs_of(to)?,
+            xattrs: xattrs_left(sink, to)?,
             times: None,
         },
         None => Change {
@@ -254,6 +254,14 @@ pub fn from_stream(
         let _ = sink.remove_all(&beside);
     }
     taken.map_err(|error| renamed(error, &sink.shown(&beside), sink.shown(to)))
+}
+
+/// The attributes that a file keeps when its data are replaced: all but its capabilities, as where
+/// a kernel writes them.
+fn xattrs_left(sink: &dyn SinkDir, to: &OsStr) -> Result<Vec<Xattr>> {
+    let mut xattrs = sink.xattrs_of(to)?;
+    xattrs.retain(|(name, _)| name != "security.capability");
+    Ok(xattrs)
 }
 
 /// Messages name the place that was asked for, not the one beside it.

@@ -77,6 +77,10 @@ impl Namespace {
         let operation = self.begin_change(Call::SetAttributes)?;
         let inode = self.inode(ino, &operation.guard)?;
         let sets_mode = change.permissions.is_some();
+        let sets_owner = change.uid.is_some() || change.gid.is_some();
+        if sets_owner && inode.kind != FileKind::Directory {
+            self.take_capabilities(inode)?;
+        }
         let reservation = match sets_mode && self.acl_marks(inode)?.has(AclKind::Access) {
             true => Some(self.reserve(&[Plan::Xattr])?),
             false => None,
@@ -89,7 +93,6 @@ impl Namespace {
         let now = self.now();
         let before = inode.ownership();
         let after = owned_after(caller, inode, before, change);
-        let sets_owner = change.uid.is_some() || change.gid.is_some();
         self.charge_change(caller, inode, before, after)?;
         if let Some(reservation) = reservation.filter(|_| changes_acl) {
             self.set_mode(inode, &lock, after, reservation, &operation.guard)?;

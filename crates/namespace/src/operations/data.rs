@@ -78,7 +78,7 @@ pub(crate) struct Written {
 
 /// Who writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
+pub(crate) enum Origin {
     Caller,
     /// A cache, of what callers were let store into it.
     Cache,
@@ -206,7 +206,7 @@ impl Namespace {
         self.write_from(ino, offset_bytes, data, Origin::Caller)
     }
 
-    fn write_from(
+    pub(crate) fn write_from(
         &self,
         ino: Ino,
         offset_bytes: u64,
@@ -221,42 +221,14 @@ impl Namespace {
         Ok(data.len())
     }
 
-    /// As [`Namespace::write`], for pages that a cache writes out: whoever stored into them was
-    /// told that it was done. So with ENOSPC all blocks are written that there is space for,
-    /// foremost those that have storage. Blocks that read as their data already lack nothing. They
-    /// are written though the file has become immutable since.
-    pub fn write_back(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
-        let outcome = self.write_from(ino, offset_bytes, data, Origin::Cache);
-        if !matches!(outcome, Err(Error::NoSpace)) {
-            return outcome;
-        }
-        let block_bytes = self.block_bytes();
-        let (mut done, mut is_complete) = (0, true);
-        while done < data.len() {
-            let at = offset_bytes + done as u64;
-            let length = (data.len() - done).min((block_bytes - at % block_bytes) as usize);
-            let piece = &data[done..done + length];
-            match self.write_once(ino, at, piece, Origin::Cache) {
-                Ok(_) => {}
-                Err(Error::NoSpace) => is_complete &= self.reads_as(ino, at, piece)?,
-                Err(error) => return Err(error),
-            }
-            done += length;
-        }
-        match is_complete {
-            true => Ok(data.len()),
-            false => outcome,
-        }
-    }
-
-    fn reads_as(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<bool> {
-        let mut found = vec![0; data.len()];
-        let length = self.read_with_atime(ino, offset_bytes, &mut found, AtimeUpdate::Never)?;
-        Ok(length == data.len() && found == data)
-    }
-
     /// One attempt; true when what was written has to be made durable now.
-    fn write_once(&self, ino: Ino, offset_bytes: u64, data: &[u8], origin: Origin) -> Result<bool> {
+    pub(crate) fn write_once(
+        &self,
+        ino: Ino,
+        offset_bytes: u64,
+        data: &[u8],
+        origin: Origin,
+    ) -> Result<bool> {
         let operation = self.begin_change(Call::Data)?;
         let guard = &operation.guard;
         let file = self.file(ino, guard)?;
@@ -265,6 +237,7 @@ impl Namespace {
         }
         if origin == Origin::Caller {
             check_write(file.inode, offset_bytes)?;
+            self.take_capabilities(file.inode)?;
         }
         let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
         let range = self.lock_write(&file, (offset_bytes, end), true, guard);
@@ -283,6 +256,7 @@ impl Namespace {
             let file = self.file(ino, guard)?;
             check_mutable(file.inode)?;
             check_unsealed(file.inode)?;
+            self.take_capabilities(file.inode)?;
             let cluster_bytes = self.cluster_bytes();
             let packed = u64::from(self.geometry.has_packed_blocks);
             let range = file.body.contents().data.append(&self.scheme, || {
@@ -655,11 +629,11 @@ impl Namespace {
         let operation = self.begin_change(Call::SetAttributes)?;
         let guard = &operation.guard;
         let file = self.file(ino, guard)?;
-        check_unrestricted(file.inode)?;
-        check_unsealed(file.inode)?;
+        check_unrestricted(file.inode).and_then(|()| check_unsealed(file.inode))?;
         if size_bytes > self.form_of(file.inode).size_max_bytes {
             return Err(Error::FileTooLarge);
         }
+        self.take_capabilities(file.inode)?;
         let inode = file.inode;
         let packed = u64::from(self.geometry.has_packed_blocks);
         let last = || inode.size_bytes().saturating_sub(packed);

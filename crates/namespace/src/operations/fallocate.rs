@@ -62,6 +62,7 @@ impl Namespace {
             let guard = &operation.guard;
             let file = self.file(ino, guard)?;
             let end = self.check_allocate(file.inode, mode, (offset_bytes, length_bytes))?;
+            self.take_capabilities(file.inode)?;
             let bounds = (offset_bytes, end);
             let range = self.lock_write(&file, bounds, false, guard);
             self.move_out(&file, guard)?;

@@ -12,6 +12,7 @@
 //! | `flags` | what chattr(1) sets |
 //! | `set_id` | what takes set-id bits away |
 //! | `data`, `fallocate` | reads, writes, sizes, holes |
+//! | `write_back` | writes of a page cache |
 //! | `defragment` | moving a file's blocks together |
 //! | `pending`, `mapping` | blocks of a write that no log names yet; changes of a mapping |
 //! | `inline` | contents that lie in inodes |
@@ -54,4 +55,5 @@ pub(crate) mod set_id;
 mod shutdown;
 pub(crate) mod sync;
 pub(crate) mod walk;
+mod write_back;
 pub(crate) mod xattrs;

@@ -1,4 +1,5 @@
 //! What takes the set-user-ID and set-group-ID bits of a file away: changes of its data, and chown.
+//! They also take file capabilities, whoever makes them: [`Namespace::take_capabilities`].
 //!
 //! # Rules
 //! 1. The set-user-ID bit goes; so does the set-group-ID bit of a file that its group may run
@@ -105,6 +106,16 @@ impl Namespace {
     ) -> Result<Attributes> {
         let group = self.attributes(ino)?.gid;
         self.set_attributes(caller, ino, change)?;
+        if change.size_bytes.is_none() {
+            self.with_space(|| {
+                let operation = self.begin_change(Call::SetAttributes)?;
+                let inode = self.inode(ino, &operation.guard)?;
+                match inode.kind {
+                    FileKind::Directory => Ok(()),
+                    _ => self.take_capabilities(inode),
+                }
+            })?;
+        }
         self.clear_privileges(ino, |_| caller.uid == 0 || is_in_group(group))?;
         self.attributes(ino)
     }

@@ -33,6 +33,8 @@ pub enum XattrMode {
 const NAME_MAX: usize = 255;
 /// Longest value, in bytes (XATTR_SIZE_MAX).
 const VALUE_MAX: usize = 65536;
+/// What an executable may do besides what its caller may.
+const CAPABILITIES: &[u8] = b"security.capability";
 /// A value from this length on (in bytes) may get a place of its own (Linux `ea_inode`).
 const LARGE_VALUE: usize = 128;
 
@@ -132,58 +134,82 @@ impl Namespace {
             let operation = self.begin_change(Call::Xattr)?;
             let inode = self.inode(ino, &operation.guard)?;
             self.check_name(caller, inode, name, WRITE)?;
-            if value.is_some() && !self.form_of(inode).has_xattrs {
-                return Err(Error::NotSupported);
-            }
-            let values = self.values(inode)?;
-            let plan = match value {
-                Some(value) if value.len() >= LARGE_VALUE => Plan::LargeXattr {
-                    length_bytes: value.len() as u32,
-                },
-                Some(_) => Plan::Xattr,
-                None => Plan::XattrRemoval,
-            };
-            let reservation = self.reserve(&[plan])?;
-            let lock = inode.lock();
-            let mut values = values.write();
-            match (mode, values.contains_key(name)) {
-                (XattrMode::Create | XattrMode::CreateAndReplace, true) => {
-                    return Err(Error::Exists);
-                }
-                (XattrMode::Replace | XattrMode::CreateAndReplace, false) => {
-                    return Err(Error::NoAttribute);
-                }
-                _ => {}
-            }
-            if value.is_some() && values.get(name).map(|value| &**value) == value {
-                // As in Linux, not even the time of change tells of it.
-                return Ok(());
-            }
-            if let Some(value) = value {
-                let mut after: Vec<(&[u8], &[u8])> = values
-                    .iter()
-                    .filter(|(known, _)| ***known != *name)
-                    .map(|(known, value)| (&**known, &**value))
-                    .collect();
-                after.push((name, value));
-                let inline = self.inline_bytes(inode);
-                self.store.check_xattrs(ino, inline, &after)?;
-            }
-            let record = || Record::Xattr {
-                ino,
-                sequence: inode.next_sequence(),
-                name: name.into(),
-                value: value.map(Into::into),
-            };
-            self.log_group(|| [record()], reservation.take(), &[inode]);
-            match value {
-                Some(value) => values.insert(name.into(), value.into()),
-                None => values.remove(name),
-            };
-            inode.set_time(Time::Changed, self.now());
-            drop(lock);
-            Ok(())
+            self.change_xattr_of(inode, name, value, mode)
         })
+    }
+
+    /// The change itself, within an operation that has taken no lock yet.
+    fn change_xattr_of(
+        &self,
+        inode: &Inode,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: XattrMode,
+    ) -> Result<()> {
+        if value.is_some() && !self.form_of(inode).has_xattrs {
+            return Err(Error::NotSupported);
+        }
+        let values = self.values(inode)?;
+        let plan = match value {
+            Some(value) if value.len() >= LARGE_VALUE => Plan::LargeXattr {
+                length_bytes: value.len() as u32,
+            },
+            Some(_) => Plan::Xattr,
+            None => Plan::XattrRemoval,
+        };
+        let reservation = self.reserve(&[plan])?;
+        let lock = inode.lock();
+        let mut values = values.write();
+        match (mode, values.contains_key(name)) {
+            (XattrMode::Create | XattrMode::CreateAndReplace, true) => {
+                return Err(Error::Exists);
+            }
+            (XattrMode::Replace | XattrMode::CreateAndReplace, false) => {
+                return Err(Error::NoAttribute);
+            }
+            _ => {}
+        }
+        if value.is_some() && values.get(name).map(|value| &**value) == value {
+            // As in Linux, not even the time of change tells of it.
+            return Ok(());
+        }
+        if let Some(value) = value {
+            let mut after: Vec<(&[u8], &[u8])> = values
+                .iter()
+                .filter(|(known, _)| ***known != *name)
+                .map(|(known, value)| (&**known, &**value))
+                .collect();
+            after.push((name, value));
+            let inline = self.inline_bytes(inode);
+            self.store.check_xattrs(inode.ino, inline, &after)?;
+        }
+        let record = || Record::Xattr {
+            ino: inode.ino,
+            sequence: inode.next_sequence(),
+            name: name.into(),
+            value: value.map(Into::into),
+        };
+        self.log_group(|| [record()], reservation.take(), &[inode]);
+        match value {
+            Some(value) => values.insert(name.into(), value.into()),
+            None => values.remove(name),
+        };
+        inode.set_time(Time::Changed, self.now());
+        drop(lock);
+        Ok(())
+    }
+
+    /// Takes the capabilities of a file away, within an operation that has taken no lock yet (Linux
+    /// `cap_inode_killpriv`).
+    pub(crate) fn take_capabilities(&self, inode: &Inode) -> Result<()> {
+        if inode.never_had_xattrs() || !self.values(inode)?.read().contains_key(CAPABILITIES) {
+            return Ok(());
+        }
+        match self.change_xattr_of(inode, CAPABILITIES, None, XattrMode::Replace) {
+            // Somebody else did.
+            Err(Error::NoAttribute) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Whether the caller may use an attribute of this name on this inode (xattr(7)).

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use finefs_namespace::types::{Caller, FileKind, Ino, SetAttributes};
 use finefs_namespace::{
-    AllocateMode, Error, MemoryStore, Namespace, OpenAccess, Options, RenameMode, SyncScope,
-    XattrMode,
+    AllocateMode, Error, FileFlags, MemoryStore, Namespace, OpenAccess, Options, RenameMode,
+    SyncScope, XattrMode,
 };
 
 fn memory() -> Arc<Namespace> {
@@ -323,6 +323,34 @@ fn pages_are_written_back_where_there_is_space_for_them() {
     assert!(found == pages);
     let rest = 2 * block + 100;
     assert_eq!(write_back(rest, 5 * block), Ok(5 * block - rest));
+}
+
+/// What is stored into a page of a file that may not be written does not come into it.
+#[test]
+fn pages_of_protected_files_are_not_written_back() {
+    let ns = memory();
+    let root = Caller::root();
+    let ino = ns.create_file(&root, ns.root(), b"a", 0o644).unwrap().ino;
+    ns.write(ino, 0, &[1; 5000]).unwrap();
+    let mut page = vec![1; 904];
+    page.extend([2; 100]);
+    for (flag, at_end) in [
+        (FileFlags::APPEND_ONLY, Ok(1004)),
+        (FileFlags::IMMUTABLE, Err(Error::NotPermitted)),
+    ] {
+        ns.set_flags(&root, ino, |_| flag).unwrap();
+        let refused = Err(Error::NotPermitted);
+        assert_eq!(ns.write_back(ino, 0, &[2; 4096]), refused, "{flag:?}");
+        assert_eq!(ns.write_back(ino, 0, &[1; 4096]), Ok(4096), "nothing new");
+        assert_eq!(ns.write_back(ino, 4096, &page), at_end, "{flag:?}");
+        ns.set_flags(&root, ino, |_| FileFlags::empty()).unwrap();
+        ns.write(ino, 0, &[1; 5000]).unwrap();
+        let size = SetAttributes {
+            size_bytes: Some(5000),
+            ..SetAttributes::default()
+        };
+        ns.set_attributes(&root, ino, &size).unwrap();
+    }
 }
 
 /// The mount ends while a file is open: closing it afterwards does nothing.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use finefs_namespace::types::{Caller, Ino};
 use finefs_namespace::{
-    AccessChecks, Attributes, DataChange, Error, MemoryStore, Namespace, Options, SetAttributes,
+    AccessChecks, AllocateMode, Attributes, DataChange, Error, MemoryStore, Namespace, Options,
+    SetAttributes, SetTime, XattrMode,
 };
 
 /// The owner of the file.
@@ -98,4 +99,68 @@ fn a_chown_of_somebody_is_not_for_others() {
     let outcome = ns.set_owner(&stranger, ino, (Some(11), None), |_| false);
     assert_eq!(outcome, Err(Error::NotPermitted));
     assert_eq!(ns.attributes(ino).unwrap().permissions, 0o6777);
+}
+
+/// As Linux does, whoever it is.
+#[test]
+fn changes_of_data_and_owner_take_capabilities() {
+    const NAME: &[u8] = b"security.capability";
+    let root = Caller::root();
+    let set = |change: SetAttributes| {
+        let root = root.clone();
+        move |ns: &Namespace, ino| ns.set_attributes(&root, ino, &change).map(drop)
+    };
+    let size = |size_bytes| SetAttributes {
+        size_bytes: Some(size_bytes),
+        ..Default::default()
+    };
+    let mode = SetAttributes {
+        permissions: Some(0o700),
+        ..Default::default()
+    };
+    let times = SetAttributes {
+        modified: Some(SetTime::Now),
+        ..Default::default()
+    };
+    let owner = |owner| {
+        let root = root.clone();
+        move |ns: &Namespace, ino| ns.set_owner(&root, ino, owner, |_| true).map(drop)
+    };
+    type Change = Box<dyn Fn(&Namespace, Ino) -> finefs_namespace::Result<()>>;
+    let changes: [(Change, bool); 11] = [
+        (Box::new(|ns, ino| ns.write(ino, 0, b"x").map(drop)), true),
+        (Box::new(|ns, ino| ns.append(ino, b"x").map(drop)), true),
+        (
+            Box::new(|ns, ino| ns.allocate(ino, AllocateMode::Extend, 0, 9)),
+            true,
+        ),
+        (Box::new(set(size(0))), true),
+        (Box::new(set(size(9))), true),
+        (Box::new(owner((Some(5), None))), true),
+        (Box::new(owner((None, None))), true),
+        (Box::new(set(mode)), false),
+        (Box::new(set(times)), false),
+        (Box::new(|ns, ino| ns.write(ino, 0, b"").map(drop)), false),
+        // What was stored into a page before.
+        (
+            Box::new(|ns, ino| ns.write_back(ino, 0, b"x").map(drop)),
+            false,
+        ),
+    ];
+    for (index, (change, takes)) in changes.into_iter().enumerate() {
+        let (ns, ino) = file_with_mode(0o755);
+        ns.set_xattr(&root, ino, b"user.a", b"1", XattrMode::Set)
+            .unwrap();
+        ns.set_xattr(&root, ino, NAME, b"caps", XattrMode::Set)
+            .unwrap();
+        change(&ns, ino).unwrap();
+        let left = ns.xattr(&root, ino, NAME);
+        let expected = if takes {
+            Err(Error::NoAttribute)
+        } else {
+            Ok(b"caps".to_vec())
+        };
+        assert_eq!(left, expected, "change {index}");
+        assert_eq!(ns.xattr(&root, ino, b"user.a").unwrap(), b"1");
+    }
 }
