@@ -17,6 +17,7 @@ use finefs_buffers::{BufferCache, Overlay};
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::inode::FileKind as DiskKind;
+use finefs_ext_disk::quota::QuotaKind;
 use finefs_ext_disk::superblock::{State, Superblock};
 use finefs_namespace::{Error, Ino, Result};
 
@@ -140,6 +141,16 @@ fn open(
     }
     if !options.keys.is_empty() && !superblock.incompat().contains(Incompat::ENCRYPT) {
         notes.push("the keys are not used: it has no encrypted files (encrypt)".to_owned());
+    }
+    for kind in quota::missing(&superblock, &options.limits) {
+        let whose = match kind {
+            QuotaKind::User => "users",
+            QuotaKind::Group => "groups",
+            QuotaKind::Project => "projects",
+        };
+        notes.push(format!(
+            "limits of {whose} do not count: it keeps no account of them (tune2fs -Q)"
+        ));
     }
     let mut state = assemble(
         Parts {

@@ -34,7 +34,9 @@ use finefs_buffers::alloc::{Allocator, BitmapSource};
 use finefs_ext_disk::quota::{DEPTH, SPACE_UNIT};
 pub use finefs_ext_disk::quota::{QuotaEntry, QuotaInfo, QuotaKind};
 use finefs_locks::LockClass;
-use finefs_namespace::{Charge, Error, NumberMap, QuotaChange, QuotaLimits, QuotaOwners, Result};
+use finefs_namespace::{
+    Allowance, Charge, Error, Limited, NumberMap, QuotaChange, QuotaLimits, QuotaOwners, Result,
+};
 
 use crate::sync::Mutex;
 
@@ -279,18 +281,29 @@ impl Quotas {
         generation: &dyn Fn() -> u64,
         now: u64,
     ) -> Result<()> {
-        let kind = match owners {
-            QuotaOwners::Users => QuotaKind::User,
-            QuotaOwners::Groups => QuotaKind::Group,
-            QuotaOwners::Projects => QuotaKind::Project,
-        };
-        let ledger = self.ledgers.iter().find(|ledger| ledger.kind == kind);
-        let ledger = ledger.ok_or(Error::NotSupported)?;
+        let ledger = self.ledger(owners).ok_or(Error::NotSupported)?;
         if let QuotaChange::Limits { id, .. } = change {
             self.make_room_for(space, ledger, *id, generation)?;
         }
         ledger.set(change, now);
         Ok(())
+    }
+
+    fn ledger(&self, owners: QuotaOwners) -> Option<&Ledger> {
+        let kind = match owners {
+            QuotaOwners::Users => QuotaKind::User,
+            QuotaOwners::Groups => QuotaKind::Group,
+            QuotaOwners::Projects => QuotaKind::Project,
+        };
+        self.ledgers.iter().find(|ledger| ledger.kind == kind)
+    }
+
+    /// What one of these owners may have and has, where limits count.
+    pub fn allowance(&self, owners: QuotaOwners, id: u32) -> Allowance {
+        match self.ledger(owners).filter(|ledger| ledger.is_limited()) {
+            Some(ledger) => ledger.book.lock().allowance(id),
+            None => Allowance::default(),
+        }
     }
 
     /// What everybody has, as the last commit left it.
@@ -391,13 +404,32 @@ impl Book {
 
     /// Whether an id may have so much more than it has and has asked for.
     fn allows(&mut self, id: u32, more: Amount, now: u64) -> bool {
+        let asked = self.asked_of(id);
         let Some(account) = self.accounts.get_mut(&id) else {
             return true;
         };
-        let mut asked = Amount::default();
-        let before = self.asked.get(&id).into_iter().flatten();
-        before.for_each(|(_, amount)| asked.add(*amount));
         account.allows(asked, more, &self.info, now)
+    }
+
+    /// What was asked for and is in no entry yet.
+    fn asked_of(&self, id: u32) -> Amount {
+        let mut asked = Amount::default();
+        let parts = self.asked.get(&id).into_iter().flatten();
+        parts.for_each(|(_, amount)| asked.add(*amount));
+        asked
+    }
+
+    fn allowance(&self, id: u32) -> Allowance {
+        let entry = self.accounts.get(&id).map(|held| held.entry);
+        let (entry, asked) = (entry.unwrap_or_default(), self.asked_of(id));
+        let space = [entry.space_soft, entry.space_hard].map(|units| units * SPACE_UNIT);
+        let inodes = [entry.inodes_soft, entry.inodes_hard];
+        let space_used = entry.space_bytes.saturating_add_signed(asked.bytes);
+        let inodes_used = entry.inodes.saturating_add_signed(asked.inodes);
+        Allowance {
+            space_bytes: Limited::by(space, space_used),
+            inodes: Limited::by(inodes, inodes_used),
+        }
     }
 
     fn ask(&mut self, id: u32, more: Amount, generation: u64) {

@@ -12,9 +12,9 @@ use finefs_ext_disk::indirect;
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::{
-    Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, ContentPlace, DirectoryImage,
-    Error, Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeForm, InodeImage,
-    PlacedName, Plan, QuotaChange, QuotaOwners, Result, StatFs, Store, write_padded,
+    Allowance, Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, ContentPlace,
+    DirectoryImage, Error, Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeForm,
+    InodeImage, PlacedName, Plan, QuotaChange, QuotaOwners, Result, StatFs, Store, write_padded,
 };
 
 use crate::apply::ImageCost;
@@ -477,6 +477,11 @@ impl Store for ExtStore {
         let space = (&self.state.allocator, &self.state as &dyn BitmapSource);
         let now = self.state.now_seconds();
         quotas.set(space, (owners, change), generation, now)
+    }
+
+    fn allowance(&self, owners: QuotaOwners, id: u32) -> Allowance {
+        let quotas = self.state.quotas.get();
+        quotas.map_or_else(Allowance::default, |quotas| quotas.allowance(owners, id))
     }
 
     fn uncharge(&self, charge: &Charge) {

@@ -67,6 +67,10 @@ type Answer = std::result::Result<usize, Failure>;
 pub(crate) trait Notified: Send + Sync {
     /// The attributes of a node are no longer what it knows. Waits for nobody.
     fn attributes_changed(&self, node: u64);
+
+    /// Has it write out the pages of a node that were stored into, and forget all of them. Waits
+    /// for the answers to these writes.
+    fn write_out_pages(&self, node: u64);
 }
 
 /// Serves the requests of one mount.
@@ -337,7 +341,7 @@ impl Adapter {
                 let size = written as u32;
                 put(space, &WriteOut { size, padding: 0 })
             }
-            Operation::Statfs => self.put_statfs(space),
+            Operation::Statfs => self.put_statfs(ino, space),
             Operation::Release => Ok(0),
             // The unmount waits for the answer: everything is on the device then.
             Operation::Destroy => empty(namespace.shut_down()),
@@ -399,6 +403,12 @@ impl Adapter {
                 )?)
             }
             Operation::Ioctl { command, input } => {
+                if let Some(kernel) = &self.kernel
+                    && ioctl::protects_data(command, input)
+                {
+                    // What is stored from then on will be refused.
+                    kernel.write_out_pages(header.node);
+                }
                 let output = ioctl::serve(namespace, &caller, self.view.uid, ino, command, input)?;
                 let output = output.ok_or(Failure::Errno(libc::ENOTTY))?;
                 if ioctl::changes_attributes(command) {
@@ -567,8 +577,9 @@ impl Adapter {
         }
     }
 
-    fn put_statfs(&self, space: &mut [u8]) -> Answer {
-        let statfs = self.namespace.statfs();
+    fn put_statfs(&self, ino: Ino, space: &mut [u8]) -> Answer {
+        let at = self.namespace.statfs_at(ino);
+        let statfs = at.unwrap_or_else(|_| self.namespace.statfs());
         let out = StatfsOut {
             blocks: statfs.blocks,
             blocks_free: statfs.blocks_free,

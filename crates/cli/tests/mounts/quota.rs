@@ -182,6 +182,39 @@ fn projects(top: &Path) {
     assert_eq!(crossed.raw_os_error(), Some(libc::EXDEV));
     let crossed = fs::rename(top.join("outer"), shared.join("moved")).unwrap_err();
     assert_eq!(crossed.raw_os_error(), Some(libc::EXDEV));
+    // Its limits are what it shows as its size.
+    let project = PROJECT.to_string();
+    let limits = ["0", "1M", "0", "50"];
+    let set = finefs()
+        .args(["quota", "set", "-P"])
+        .arg(top)
+        .arg(project)
+        .args(limits)
+        .status();
+    assert!(set.unwrap().success());
+    let space = |dir: &Path| rustix::fs::statvfs(dir).unwrap();
+    let (own, whole) = (space(&shared), space(top));
+    assert_eq!(own.f_blocks * own.f_frsize, 1 << 20);
+    assert!((1..own.f_blocks).contains(&own.f_bfree) && own.f_bavail == own.f_bfree);
+    assert!(own.f_files == 50 && (1..50).contains(&own.f_ffree));
+    assert!(whole.f_blocks > own.f_blocks && whole.f_files > 50);
+}
+
+#[test]
+fn limits_that_cannot_count_are_told_of() {
+    if !can_mount() {
+        eprintln!("skipped: no FUSE");
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    let mut command = finefs();
+    command.args(["mount", "-o", "usrquota"]).arg(&image);
+    let output = command.arg(place.mount_point()).output().unwrap();
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("limits of users do not count"), "{said}");
+    unmount(&place);
 }
 
 #[test]

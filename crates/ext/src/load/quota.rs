@@ -23,6 +23,13 @@ pub(crate) fn load(state: &ExtState, limits: &[QuotaKind]) -> Result<Quotas> {
     Ok(Quotas::new(books, limits))
 }
 
+/// Those of these kinds of which the image keeps no account.
+pub(crate) fn missing(superblock: &Superblock, kinds: &[QuotaKind]) -> Vec<QuotaKind> {
+    let is_kept = |kind| files(superblock).any(|(kept, _)| kept == kind);
+    let kinds = kinds.iter().copied();
+    kinds.filter(|kind| !is_kept(*kind)).collect()
+}
+
 /// The quota files that the superblock names.
 fn files(superblock: &Superblock) -> impl Iterator<Item = (QuotaKind, u32)> + use<> {
     let has = superblock.ro_compat().contains(RoCompat::QUOTA);

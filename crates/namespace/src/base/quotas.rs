@@ -59,3 +59,34 @@ pub struct QuotaLimits {
     /// Inodes.
     pub inodes_hard: u64,
 }
+
+/// What an owner may have at most, and has, where that is limited.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Allowance {
+    /// Space in bytes.
+    pub space_bytes: Option<Limited>,
+    /// Inodes.
+    pub inodes: Option<Limited>,
+}
+
+/// What is limited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limited {
+    /// The lower one of the limits.
+    pub limit: u64,
+    /// What of it is used.
+    pub used: u64,
+}
+
+impl Limited {
+    /// By a soft and a hard limit; 0 is none.
+    pub fn by(limits: [u64; 2], used: u64) -> Option<Limited> {
+        let limit = limits.into_iter().filter(|limit| *limit > 0).min()?;
+        Some(Limited { limit, used })
+    }
+
+    /// What is left.
+    pub fn rest(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
+    }
+}

@@ -31,6 +31,7 @@
 
 use std::ops::Range;
 
+pub use crate::base::committed::{Committed, Settled};
 pub use crate::base::directory_image::{DirectoryImage, EntryImage, PLACES, PlacedName};
 use crate::base::error::{Error, Result};
 #[cfg(doc)]
@@ -38,7 +39,7 @@ use crate::base::file_flags::FileFlags;
 pub use crate::base::identity::Identity;
 pub use crate::base::name_rules::{FoldName, Folding, NameClasses};
 use crate::base::parallel::CommitThreads;
-pub use crate::base::quotas::{Charge, QuotaChange, QuotaLimits, QuotaOwners};
+pub use crate::base::quotas::{Allowance, Charge, Limited, QuotaChange, QuotaLimits, QuotaOwners};
 use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times};
 
 /// Facts about a store that do not change while it is mounted.
@@ -628,6 +629,12 @@ pub trait Store: Send + Sync + 'static {
         let _ = charge;
     }
 
+    /// What one of these owners may have and has, where limits count; what was asked for has it.
+    fn allowance(&self, owners: QuotaOwners, id: u32) -> Allowance {
+        let _ = (owners, id);
+        Allowance::default()
+    }
+
     /// Sets limits or grace times, which the next commit that is not empty makes durable: of this
     /// generation or later. `Error::NotSupported` where no account is kept of such owners.
     fn set_quota(
@@ -776,25 +783,4 @@ pub fn write_padded<S: Store + ?Sized>(
         store.write(at, 0, &padded)?;
     }
     Ok(())
-}
-
-/// What a commit tells back.
-#[derive(Clone, Debug, Default)]
-pub struct Committed {
-    /// What the inodes of the batch take of the store now.
-    pub settled: Vec<Settled>,
-    /// Damage that was met, and because of which something could not be freed. All of the batch is
-    /// durable.
-    pub damage: Option<Error>,
-}
-
-/// What an inode takes of the store after a commit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settled {
-    /// Which.
-    pub ino: Ino,
-    /// Space in all, in units of 512 bytes.
-    pub sectors: u64,
-    /// The size in bytes of a directory, of which the store keeps count.
-    pub directory_bytes: Option<u64>,
 }

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use crate::base::error::{Error, Result};
+use crate::base::file_flags::FileFlags;
 use crate::base::store::{QuotaChange, QuotaOwners};
-use crate::base::types::Caller;
+use crate::base::types::{Caller, Ino, StatFs};
 use crate::commit::oplog::Record;
 use crate::namespace::Namespace;
 use crate::schemes::Call;
@@ -57,17 +58,48 @@ impl Namespace {
         self.commit()
     }
 
+    /// [`Namespace::statfs`] as a directory shows it that gives what is made in it a project: of a
+    /// project with limits, what it may have and what is left of that (Linux
+    /// `ext4_statfs_project`).
+    pub fn statfs_at(&self, ino: Ino) -> Result<StatFs> {
+        let whole = self.statfs();
+        let attributes = self.attributes(ino)?;
+        if !attributes.flags.contains(FileFlags::PROJECT_INHERIT) {
+            return Ok(whole);
+        }
+        let allowed = self
+            .store
+            .allowance(QuotaOwners::Projects, attributes.project);
+        let mut shown = whole;
+        if let Some(space) = allowed.space_bytes {
+            let block_bytes = u64::from(whole.block_size_bytes).max(1);
+            let rest = space.rest() / block_bytes;
+            shown.blocks = whole.blocks.min(space.limit / block_bytes);
+            shown.blocks_free = whole.blocks_free.min(rest);
+            shown.blocks_available = whole.blocks_available.min(rest);
+        }
+        if let Some(inodes) = allowed.inodes {
+            shown.inodes = whole.inodes.min(inodes.limit);
+            shown.inodes_free = whole.inodes_free.min(inodes.rest());
+        }
+        Ok(shown)
+    }
+
     /// Gives back the storage below free blocks that lie within a range of bytes of the file
     /// system, in runs of at least `run_min_bytes` (FITRIM); tells how many bytes they were. What
     /// was removed before the call counts as free. EPERM but for the superuser, EOPNOTSUPP where
-    /// nothing can be given back, and EINVAL for a range that begins beyond the end.
+    /// nothing can be given back, and EINVAL for a range that begins beyond the end or is shorter
+    /// than a block.
     pub fn trim(&self, caller: &Caller, range: Range<u64>, run_min_bytes: u64) -> Result<u64> {
         check_superuser(caller)?;
         if self.options.is_read_only {
             return Err(Error::ReadOnly);
         }
-        self.commit()?;
         let block_bytes = u64::from(self.geometry.block_size_bytes);
+        if range.end.saturating_sub(range.start) < block_bytes {
+            return Err(Error::Invalid);
+        }
+        self.commit()?;
         let blocks = range.start.div_ceil(block_bytes)..range.end / block_bytes;
         let run_min = run_min_bytes.div_ceil(block_bytes).max(1);
         let (mut at, mut trimmed) = (blocks.start, 0);
