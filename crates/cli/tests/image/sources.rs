@@ -170,10 +170,85 @@ fn squashfs_images_are_sources() {
     fs::write(place.path("cut"), &squash[..squash.len() / 2]).unwrap();
     let said = place.fails(1, &["build", "-q", "-F", "image", "cut"]);
     assert!(
-        said.starts_with("finefs: cut: ") && said.lines().count() == 1,
+        said.starts_with("finefs: cut: is cut off: it has ") && said.lines().count() == 1,
         "{said}"
     );
     assert_clean(&place.path("image"));
+}
+
+/// The kernel and unsquashfs take links as long as a path may be.
+#[test]
+fn long_links_of_squashfs_images_are_read() {
+    if Command::new("mksquashfs").arg("-version").output().is_err() {
+        eprintln!("skipped: needs mksquashfs");
+        return;
+    }
+    let place = Place::new();
+    let source = place.path("source");
+    fs::create_dir_all(source.join("dir")).unwrap();
+    fs::write(source.join("dir/file"), vec![9; 300_000]).unwrap();
+    for length in [255, 256, 257, 1000, 4095] {
+        symlink("t".repeat(length), source.join(length.to_string())).unwrap();
+    }
+    // The table of inodes has several blocks, before the root and behind it.
+    for number in 0..200 {
+        let target = format!("{number}{}", "u".repeat(300));
+        symlink(target, source.join("dir").join(number.to_string())).unwrap();
+    }
+    if is_root() {
+        let flags = rustix::fs::XattrFlags::empty();
+        let link = source.join("1000");
+        rustix::fs::lsetxattr(link, "trusted.of-link", b"value", flags).unwrap();
+    }
+    for packer in ["gzip", "zstd"] {
+        let _ = fs::remove_file(place.path("squash"));
+        let mut mksquashfs = Command::new("mksquashfs");
+        mksquashfs.args([
+            "source",
+            "squash",
+            "-quiet",
+            "-no-progress",
+            "-comp",
+            packer,
+        ]);
+        let made = mksquashfs.current_dir(place.path("")).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        place.ok(&["build", "-q", "-F", "image", "squash"]);
+        assert_clean(&place.path("image"));
+        assert_eq!(place.ok(&["diff", "--no-mtime", "image", "source"]), "");
+    }
+}
+
+#[test]
+fn squashfs_images_that_are_not_read_say_why() {
+    let place = Place::new();
+    let mut head = vec![0; 96];
+    head[..4].copy_from_slice(b"hsqs");
+    let refused = |bytes: &[u8], wanted: &str| {
+        fs::write(place.path("squash"), bytes).unwrap();
+        let said = place.fails(1, &["build", "-q", "image", "squash"]);
+        assert!(
+            said.starts_with(&format!("finefs: squash: {wanted}")),
+            "{wanted}: {said}"
+        );
+        assert!(!said.trim_end().ends_with(':'), "{said}");
+    };
+    refused(&head[..50], "is cut off: it has 50 bytes");
+    (head[28], head[30]) = (3, 1);
+    refused(&head, "is squashfs 3.1; 4.0 is supported");
+    (head[28], head[30]) = (4, 0);
+    for (number, packing) in [(2, "lzma"), (3, "lzo"), (9, "a packing with the number 9")] {
+        head[20] = number;
+        refused(
+            &head,
+            &format!("is packed by {packing}, which is not supported; unpack it"),
+        );
+    }
+    head[20] = 1;
+    head[40] = 100;
+    refused(&head, "is cut off: it has 96 of 100 bytes");
+    head[40] = 96;
+    refused(&head, "is damaged\n");
 }
 
 #[test]

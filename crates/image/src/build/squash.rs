@@ -1,18 +1,17 @@
 //! squashfs images as sources.
 
+mod open;
 mod tables;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use self::tables::Known;
-use backhand::{
-    BackhandError, FilesystemReader, InnerNode, NodeHeader, Squashfs, SquashfsFileReader,
-};
+use backhand::{BackhandError, FilesystemReader, InnerNode, NodeHeader, SquashfsFileReader};
 use finefs::FileKind;
 
 use super::Progress;
@@ -79,10 +78,8 @@ pub(super) fn is_squashfs(path: &Path) -> bool {
 /// Lists an image.
 pub(super) fn add(manifest: &mut Manifest, path: &Path, progress: &Progress) -> Result<()> {
     let shown = path.display().to_string();
-    let damaged = |error: BackhandError| Error::new(shown.clone(), format!("is damaged: {error}"));
-    let file = File::open(path).map_err(|error| Error::host(shown.clone(), error))?;
-    let mut squashfs =
-        Squashfs::from_reader_with_offset(BufReader::new(file), 0).map_err(damaged)?;
+    let damaged = |error: BackhandError| Error::new(shown.clone(), open::reason(&error));
+    let mut squashfs = open::open(path)?;
     let mut known = tables::names(&mut squashfs).map_err(damaged)?;
     let fs = squashfs.into_filesystem_reader().map_err(damaged)?;
     let image = Arc::new(Image { fs });

@@ -35,7 +35,7 @@ const BLOCKS_MAX: usize = 1024;
 
 type Result<T> = std::result::Result<T, BackhandError>;
 
-fn damaged() -> BackhandError {
+pub(super) fn damaged() -> BackhandError {
     BackhandError::CorruptedOrInvalidSquashfs
 }
 
@@ -144,26 +144,26 @@ fn entries(squashfs: &Squashfs<'_>, inode: &Inode) -> Result<Vec<(OsString, u32)
 }
 
 /// Bytes that are taken from the front.
-struct Bytes<'a>(&'a [u8]);
+pub(super) struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or_else(damaged)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn u16(&mut self) -> Result<u16> {
+    pub fn u16(&mut self) -> Result<u16> {
         let bytes = self.take(2)?.try_into().map_err(|_| damaged())?;
         Ok(u16::from_le_bytes(bytes))
     }
 
-    fn u32(&mut self) -> Result<u32> {
+    pub fn u32(&mut self) -> Result<u32> {
         let bytes = self.take(4)?.try_into().map_err(|_| damaged())?;
         Ok(u32::from_le_bytes(bytes))
     }
 
-    fn u64(&mut self) -> Result<u64> {
+    pub fn u64(&mut self) -> Result<u64> {
         let bytes = self.take(8)?.try_into().map_err(|_| damaged())?;
         Ok(u64::from_le_bytes(bytes))
     }
