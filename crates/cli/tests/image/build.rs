@@ -38,10 +38,10 @@ fn archive(place: &Place, directory: &str, name: &str) -> PathBuf {
 }
 
 /// Name, kind, and what it links to.
-type Odd<'a> = (&'a str, EntryType, &'a str);
+pub type Odd<'a> = (&'a str, EntryType, &'a str);
 
 /// An archive of entries that no archiver makes.
-fn odd_archive(path: &Path, entries: &[Odd<'_>]) {
+pub fn odd_archive(path: &Path, entries: &[Odd<'_>]) {
     let mut builder = tar::Builder::new(File::create(path).unwrap());
     for (name, kind, link) in entries {
         let mut header = Header::new_gnu();

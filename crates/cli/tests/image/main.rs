@@ -15,6 +15,7 @@ mod encrypted;
 mod endings;
 mod flags;
 mod journals;
+mod layers;
 mod malice;
 mod onto;
 mod reads;

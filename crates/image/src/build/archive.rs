@@ -140,6 +140,17 @@ pub(super) fn unpack(
     directory: &Path,
     progress: &Progress,
 ) -> Result<Arc<File>> {
+    unpack_noting(from, shown, directory, progress, &mut |_| ())
+}
+
+/// The same; `note` is given all that is unpacked, in order.
+pub(super) fn unpack_noting(
+    from: &mut dyn Read,
+    shown: &str,
+    directory: &Path,
+    progress: &Progress,
+    note: &mut (dyn FnMut(&[u8]) + Send),
+) -> Result<Arc<File>> {
     let failed = |error| Error::host(shown, error);
     let mut magic = Vec::new();
     let begun = Read::take(&mut *from, 6).read_to_end(&mut magic);
@@ -160,6 +171,7 @@ pub(super) fn unpack(
             let (mut filled, emptied) = (filled.into_iter(), emptied);
             filled.try_fold(0, |at, chunk| {
                 file.write_all_at(&chunk, at)?;
+                note(&chunk);
                 let end = at + chunk.len() as u64;
                 let _ = emptied.send(chunk);
                 Ok(end)
@@ -211,6 +223,9 @@ pub(super) struct Entries<'a> {
     progress: &'a Progress,
 }
 
+/// True for an entry that is not listed.
+pub(super) type Aside<'a> = dyn FnMut(&mut Manifest, &Path) -> Result<bool> + 'a;
+
 /// An entry: its path, what its extended headers say, and the rest.
 type Take<'t> = dyn FnMut(&Path, Pax, &Entry<'_, BufReader<&File>>) -> Result<()> + 't;
 
@@ -232,23 +247,20 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// Gives the path of each.
-    pub fn each_path(&self, take: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
-        self.each(&mut |path, _, _| take(path))
-    }
-
-    /// Lists all but those whose paths are `skipped`.
-    pub fn add_to(&self, manifest: &mut Manifest, skipped: &dyn Fn(&Path) -> bool) -> Result<()> {
+    /// Lists all but those that `aside` takes for itself, by their paths, which is asked in order.
+    pub fn add_to(&self, manifest: &mut Manifest, aside: &mut Aside<'_>) -> Result<()> {
         let mut listing = Listing {
             manifest,
             file: self.file,
             shown: self.shown,
             length: self.length()?,
         };
-        self.each(&mut |path, pax, entry| match skipped(path) {
-            true => Ok(()),
-            false => listing.add(path, pax, entry),
-        })
+        self.each(
+            &mut |path, pax, entry| match aside(listing.manifest, path)? {
+                true => Ok(()),
+                false => listing.add(path, pax, entry),
+            },
+        )
     }
 
     fn each(&self, take: &mut Take<'_>) -> Result<()> {

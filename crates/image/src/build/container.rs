@@ -1,7 +1,8 @@
 //! Container images as sources: their layers, one over the other.
 //!
 //! A layer is an archive that may also take away what is below it: `.wh.NAME` takes NAME away, and
-//! `.wh..wh..opq` all that lower layers have in its directory.
+//! `.wh..wh..opq` all that lower layers have in its directory. Entries count in their order, but
+//! what the layer itself has is not taken away by it.
 //!
 //! # References
 //! OCI Image Format Specification 1.1, "image-layout.md", "image-index.md", "manifest.md" and
@@ -129,6 +130,12 @@ const JSON_BYTES_MAX: u64 = 16 << 20;
 /// Images in images, one in the other.
 const DEPTH_MAX: usize = 4;
 
+/// What is said of an image without one.
+const NO_CONFIG: &str = "the image has no config";
+
+/// What is said of JSON that was changed.
+const OTHER_DIGEST: &str = "is damaged: it has another digest";
+
 /// What is said of names and links that lead out of an archive.
 const OUTSIDE: &str = "leads outside of the archive";
 
@@ -162,6 +169,22 @@ struct Document {
     manifests: Vec<Descriptor>,
     #[serde(default)]
     layers: Vec<Descriptor>,
+}
+
+/// What an image says of itself.
+#[derive(Deserialize)]
+struct Config {
+    os: Option<String>,
+    architecture: Option<String>,
+    #[serde(default)]
+    rootfs: RootFs,
+}
+
+#[derive(Default, Deserialize)]
+struct RootFs {
+    /// Digests of the layers, unpacked.
+    #[serde(default)]
+    diff_ids: Vec<String>,
 }
 
 /// `manifest.json` of `docker save`.
@@ -219,6 +242,9 @@ struct Lister<'a> {
 impl Lister<'_> {
     fn layout(&mut self, layout: &Path, tag: Option<&str>) -> Result<()> {
         let index = layout.join("index.json");
+        if !index.exists() {
+            return Err(no_layout(layout));
+        }
         let mut document = parse::<Document>(&index, &read_json(&index)?)?;
         if let Some(tag) = tag {
             const NAME: &str = "org.opencontainers.image.ref.name";
@@ -238,16 +264,18 @@ impl Lister<'_> {
         if document.layers.is_empty() {
             return Err(refused(&index, "the image has no layers"));
         }
-        if let Some(config) = document.config.filter(|_| self.is_platform_asked) {
-            self.check_platform(&index, &blob(layout, &config)?.json()?)?;
-        }
-        for layer in &document.layers {
+        let config = document.config.as_ref();
+        let config = config.ok_or_else(|| refused(&index, NO_CONFIG))?;
+        let config = blob(layout, config)?;
+        let shown = (&*index, &*config.path);
+        let diff_ids = self.diff_ids(shown, &config.json()?, document.layers.len())?;
+        for (layer, diff_id) in document.layers.iter().zip(&diff_ids) {
             if !layer.media_type.is_empty() && !layer.media_type.contains("tar") {
                 let reason = format!("layers of type {} are not known", layer.media_type);
                 return Err(refused(&index, &reason));
             }
             let blob = blob(layout, layer)?;
-            self.layer(&blob.path, Some(&blob.hex))?;
+            self.layer(&blob.path, Some(&blob.hex), diff_id)?;
         }
         Ok(())
     }
@@ -270,27 +298,36 @@ impl Lister<'_> {
         }
     }
 
-    /// Refuses an image that says of itself that it is for another platform.
-    fn check_platform(&self, shown: &Path, config: &[u8]) -> Result<()> {
-        let Ok(Described {
-            os, architecture, ..
-        }) = serde_json::from_slice(config)
-        else {
-            return Ok(());
-        };
-        match os == self.platform.os && architecture == self.platform.architecture {
-            true => Ok(()),
-            false => {
-                let reason = format!(
-                    "the image is for {os}/{architecture}, not {}",
-                    self.platform
-                );
-                Err(refused(shown, &reason))
-            }
+    /// The digests of the unpacked layers that a config says, as many as there are. Refuses an
+    /// image that is for another platform. Told of are the image and the config.
+    fn diff_ids(
+        &self,
+        (image, shown): (&Path, &Path),
+        config: &[u8],
+        layers: usize,
+    ) -> Result<Vec<String>> {
+        let config: Config = parse(shown, config)?;
+        if let (true, Some(os), Some(architecture)) =
+            (self.is_platform_asked, &config.os, &config.architecture)
+            && (*os != self.platform.os || *architecture != self.platform.architecture)
+        {
+            let wanted = &self.platform;
+            let reason = format!("the image is for {os}/{architecture}, not {wanted}");
+            return Err(refused(image, &reason));
         }
+        let all = config.rootfs.diff_ids;
+        if all.len() != layers {
+            let reason = format!("has {} diff_ids for {layers} layers", all.len());
+            return Err(refused(shown, &reason));
+        }
+        let bare = |id: &String| {
+            let unknown = || refused(shown, &format!("digest {id} is not known"));
+            digits(id).map(str::to_owned).ok_or_else(unknown)
+        };
+        all.iter().map(bare).collect()
     }
 
-    /// What `docker save` writes: layers by their paths, without digests.
+    /// What `docker save` writes: layers by their paths, a config that is named by its digest.
     fn saved(&mut self, unpacked: &Path, shown: &Path, tag: Option<&str>) -> Result<()> {
         let index = unpacked.join("manifest.json");
         let text = read_json(&index).map_err(|_| refused(shown, "has no manifest.json"))?;
@@ -313,32 +350,53 @@ impl Lister<'_> {
                 false => Err(refused(shown, OUTSIDE)),
             }
         };
-        if let Some(config) = image.config.as_ref().filter(|_| self.is_platform_asked) {
-            self.check_platform(shown, &read_json(&inside(config)?)?)?;
+        let name = image.config.as_ref();
+        let name = name.ok_or_else(|| refused(shown, NO_CONFIG))?;
+        let path = inside(name)?;
+        let config = read_json(&path)?;
+        if let Some(digest) = named_digest(name)
+            && digest != hex(&Sha256::digest(&config))
+        {
+            return Err(refused(&path, OTHER_DIGEST));
         }
-        for layer in &image.layers {
-            self.layer(&inside(layer)?, None)?;
+        let diff_ids = self.diff_ids((shown, &path), &config, image.layers.len())?;
+        for (layer, diff_id) in image.layers.iter().zip(&diff_ids) {
+            self.layer(&inside(layer)?, None, diff_id)?;
         }
         Ok(())
     }
 
-    /// Lays one layer over the others.
-    fn layer(&mut self, path: &Path, digest: Option<&str>) -> Result<()> {
+    /// Lays one layer over the others. It has this digest, and unpacked that of the config.
+    fn layer(&mut self, path: &Path, digest: Option<&str>, diff_id: &str) -> Result<()> {
         let shown = path.display().to_string();
         let failed = |error| Error::host(shown.clone(), error);
         let mut hashed = Hashed {
             file: File::open(path).map_err(failed)?,
-            hasher: Sha256::new(),
+            hasher: digest.map(|_| Sha256::new()),
         };
-        let file = archive::unpack(&mut hashed, &shown, self.directory, self.progress)?;
+        let mut whole = Sha256::new();
+        let file = archive::unpack_noting(
+            &mut hashed,
+            &shown,
+            self.directory,
+            self.progress,
+            &mut |part| whole.update(part),
+        )?;
         // Padding behind the archive counts too.
         std::io::copy(&mut hashed, &mut std::io::sink()).map_err(failed)?;
-        let found = hex(&hashed.hasher.finalize());
-        if digest.is_some_and(|digest| digest != found) {
-            return Err(Error::new(
-                shown,
-                format!("is damaged: its digest is sha256:{found}"),
-            ));
+        let found = hashed.hasher.map(|hasher| hex(&hasher.finalize()));
+        if let (Some(digest), Some(found)) = (digest, found)
+            && digest != found
+        {
+            let reason = format!("is damaged: its digest is sha256:{found}");
+            return Err(Error::new(shown, reason));
+        }
+        let found = hex(&whole.finalize());
+        if found != diff_id {
+            let reason = format!(
+                "is another layer than the config says: unpacked, its digest is sha256:{found}"
+            );
+            return Err(Error::new(shown, reason));
         }
         let entries = Entries::new(&file, &shown, self.progress);
         lay(self.manifest, &entries, self.keeps_whiteouts)
@@ -418,18 +476,22 @@ pub(super) fn lay(
 ) -> Result<()> {
     let is_whiteout = |name: &OsStr| name.as_encoded_bytes().starts_with(WHITEOUT);
     let mut taken = Vec::new();
-    entries.each_path(&mut |path| match path.file_name() {
-        Some(name) if is_whiteout(name) => {
-            take_away(manifest, path)?;
-            if keeps_whiteouts {
-                taken.push(path.to_owned());
-            }
-            Ok(())
-        }
-        _ => Ok(()),
-    })?;
     manifest.joins_whiteouts = keeps_whiteouts;
-    entries.add_to(manifest, &|path| path.file_name().is_some_and(is_whiteout))?;
+    manifest.begin_layer();
+    entries.add_to(manifest, &mut |manifest, path| {
+        if !path.file_name().is_some_and(is_whiteout) {
+            return Ok(false);
+        }
+        let (parent, name) = split(path);
+        if let Some(directory) = manifest.directory(parent, false)? {
+            manifest.take_away(directory, name);
+        }
+        if keeps_whiteouts {
+            taken.push(path.to_owned());
+        }
+        Ok(true)
+    })?;
+    manifest.end_layer();
     taken.iter().try_for_each(|path| keep(manifest, path))
 }
 
@@ -441,20 +503,6 @@ fn split(path: &Path) -> (&Path, Option<&OsStr>) {
         OPAQUE => (parent, None),
         name => (parent, name.get(WHITEOUT.len()..).map(OsStr::from_bytes)),
     }
-}
-
-fn take_away(manifest: &mut Manifest, path: &Path) -> Result<()> {
-    let (parent, name) = split(path);
-    let Some(directory) = manifest.directory(parent, false)? else {
-        return Ok(());
-    };
-    if let Kind::Directory(names) = &mut manifest.nodes[directory].kind {
-        match name {
-            None => names.clear(),
-            Some(name) => drop(names.remove(name)),
-        }
-    }
-    Ok(())
 }
 
 /// Puts overlayfs's whiteout where a layer has one, beside what the layer itself has.
@@ -558,20 +606,45 @@ impl Blob {
         let text = read_json(&self.path)?;
         match hex(&Sha256::digest(&text)) == self.hex {
             true => Ok(text),
-            false => Err(refused(&self.path, "is damaged: it has another digest")),
+            false => Err(refused(&self.path, OTHER_DIGEST)),
         }
+    }
+}
+
+/// The digits of a digest; `None` for one of another kind.
+fn digits(digest: &str) -> Option<&str> {
+    digest.strip_prefix("sha256:").filter(|hex| is_digest(hex))
+}
+
+fn is_digest(hex: &str) -> bool {
+    let is_digit = |digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    hex.len() == 64 && hex.bytes().all(is_digit)
+}
+
+/// The digest by which an archive of docker names a config: `blobs/sha256/DIGEST`, `DIGEST.json`,
+/// or `sha256:DIGEST`.
+fn named_digest(name: &str) -> Option<&str> {
+    let last = name.rsplit(['/', ':']).next()?;
+    let digest = last.strip_suffix(".json").unwrap_or(last);
+    Some(digest).filter(|digest| is_digest(digest))
+}
+
+/// Why a path is no layout.
+fn no_layout(path: &Path) -> Error {
+    match path.metadata() {
+        Err(error) => Error::host(path.display().to_string(), error),
+        Ok(found) if found.is_dir() => refused(path, "is no OCI layout: it has no index.json"),
+        Ok(_) => refused(
+            path,
+            "is no OCI layout, which is a directory; see oci-archive:",
+        ),
     }
 }
 
 /// Finds a blob, which must have the size that is said of it.
 fn blob(layout: &Path, descriptor: &Descriptor) -> Result<Blob> {
     let digest = &descriptor.digest;
-    let hex = digest.strip_prefix("sha256:").filter(|hex| {
-        hex.len() == 64
-            && hex
-                .bytes()
-                .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-    });
+    let hex = digits(digest);
     let hex = hex.ok_or_else(|| refused(layout, &format!("digest {digest} is not known")))?;
     let path = layout.join("blobs/sha256").join(hex);
     let found = path.metadata();
@@ -611,16 +684,18 @@ fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads a file and its digest.
+/// Reads a file and its digest, if that is wanted.
 struct Hashed {
     file: File,
-    hasher: Sha256,
+    hasher: Option<Sha256>,
 }
 
 impl Read for Hashed {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.file.read(buffer)?;
-        self.hasher.update(&buffer[..count]);
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(&buffer[..count]);
+        }
         Ok(count)
     }
 }

@@ -8,7 +8,7 @@
 //! 1. Node 0 is the root. What has a name is reached from it by names.
 //! 2. Only directories have names in them, and a directory has one name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::hash::Hasher;
 use std::path::{Component, Path, PathBuf};
@@ -169,6 +169,9 @@ pub(super) struct Manifest {
     pub left_out: Vec<String>,
     /// A directory that comes over a whiteout of overlayfs is opaque.
     pub joins_whiteouts: bool,
+    /// The names that the layer being laid has given, by their directories; `None` for what is no
+    /// layer.
+    layer: Option<HashMap<usize, HashSet<OsString>>>,
     owners: Owners,
     time_max: Option<i64>,
     newest: Option<Time>,
@@ -190,6 +193,7 @@ impl Manifest {
             nodes: vec![root],
             left_out: Vec::new(),
             joins_whiteouts: false,
+            layer: None,
             owners,
             time_max,
             newest: None,
@@ -257,8 +261,60 @@ impl Manifest {
         self.put_new(parent, name, node, &|| name.display().to_string())
     }
 
+    /// From here on a layer of a container image is laid over what is there. What it has replaces
+    /// what is no directory on both sides: as with containerd and umoci, a file takes the place of
+    /// a directory with all in it, and a directory that of a link to one.
+    pub fn begin_layer(&mut self) {
+        self.layer = Some(HashMap::new());
+    }
+
+    /// The layer is whole.
+    pub fn end_layer(&mut self) {
+        self.layer = None;
+    }
+
+    /// Takes away what lower layers have at a name of a directory, at all names without one. What
+    /// the layer being laid has there stays, with the directories that lead to it.
+    pub fn take_away(&mut self, directory: usize, name: Option<&OsStr>) {
+        // Each directory before those in it.
+        let mut found: Vec<(usize, OsString, usize)> = Vec::new();
+        let all_in = |manifest: &Manifest, parent: usize| -> Vec<(usize, OsString, usize)> {
+            let names = manifest.names(parent).iter();
+            names
+                .map(|(name, node)| (parent, name.clone(), *node))
+                .collect()
+        };
+        let mut todo = all_in(self, directory);
+        todo.retain(|(_, other, _)| name.is_none_or(|name| name == other));
+        while let Some(entry) = todo.pop() {
+            todo.extend(all_in(self, entry.2));
+            found.push(entry);
+        }
+        for (parent, name, node) in found.into_iter().rev() {
+            let is_of_layer = |layer: &HashMap<usize, HashSet<OsString>>| {
+                layer
+                    .get(&parent)
+                    .is_some_and(|names| names.contains(&name))
+            };
+            let stays = self.layer.as_ref().is_some_and(is_of_layer);
+            if !stays
+                && self.names(node).is_empty()
+                && let Kind::Directory(names) = &mut self.nodes[parent].kind
+            {
+                names.remove(&name);
+            }
+        }
+    }
+
+    /// Notes that the layer being laid has given a name.
+    fn note_name(&mut self, parent: usize, name: &OsStr) {
+        if let Some(layer) = &mut self.layer {
+            layer.entry(parent).or_default().insert(name.to_owned());
+        }
+    }
+
     /// Puts a directory at a path whose parent is known. It joins the one that is there, also where
-    /// a symbolic link leads to it, and its attributes count.
+    /// a symbolic link leads to it, unless it is of a layer, and its attributes count.
     pub fn put_directory(
         &mut self,
         parent: usize,
@@ -269,7 +325,9 @@ impl Manifest {
         let name = path.file_name().unwrap_or_default();
         let existing = self.names(parent).get(name).copied();
         let led_to = match existing.map(|existing| &self.nodes[existing].kind) {
-            Some(Kind::Symlink(_)) => self.directory(path, false).ok().flatten(),
+            Some(Kind::Symlink(_)) if self.layer.is_none() => {
+                self.directory(path, false).ok().flatten()
+            }
             _ => None,
         };
         match led_to {
@@ -301,6 +359,7 @@ impl Manifest {
                 if was_opaque && self.joins_whiteouts {
                     there.attributes.be_opaque();
                 }
+                self.note_name(parent, name);
                 Ok(existing)
             }
             (Kind::Directory(_), _) if self.joins_whiteouts && there.is_whiteout() => {
@@ -325,7 +384,7 @@ impl Manifest {
         Ok(number)
     }
 
-    /// Gives a file a name, in place of what has it.
+    /// Gives a file a name, in place of what has it; a layer's in place of a full directory, too.
     pub fn link(
         &mut self,
         parent: usize,
@@ -334,13 +393,15 @@ impl Manifest {
         shown: &dyn Fn() -> String,
     ) -> Result<()> {
         let existing = self.names(parent).get(name).copied();
-        if existing.is_some_and(|existing| !self.names(existing).is_empty()) {
+        let is_full = existing.is_some_and(|existing| !self.names(existing).is_empty());
+        if is_full && self.layer.is_none() {
             let reason = "would replace a directory that has files in it";
             return Err(Error::new(shown(), reason));
         }
         if let Kind::Directory(names) = &mut self.nodes[parent].kind {
             names.insert(name.to_owned(), node);
         }
+        self.note_name(parent, name);
         Ok(())
     }
 

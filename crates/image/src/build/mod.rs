@@ -355,7 +355,7 @@ fn archive(
     let entries = Entries::new(&file, &shown, progress);
     match rules.keeps_whiteouts {
         true => container::lay(manifest, &entries, true),
-        false => entries.add_to(manifest, &|_| false),
+        false => entries.add_to(manifest, &mut |_, _| Ok(false)),
     }
 }
 
