@@ -54,6 +54,17 @@ pub(crate) fn to_text(value: &[u8]) -> Option<String> {
     Some(lines.join(","))
 }
 
+/// The permission bits of a file that has this access ACL: its mask stands for the group.
+pub(crate) fn permissions(value: &[u8]) -> Option<u32> {
+    let (entries, _) = value.get(4..)?.as_chunks::<8>();
+    let bits = |wanted: u16| {
+        let is_it = |entry: &&[u8; 8]| u16::from_le_bytes([entry[0], entry[1]]) == wanted;
+        let entry = entries.iter().find(is_it)?;
+        Some(u32::from(entry[2]) & 0o7)
+    };
+    Some(bits(0x01)? << 6 | bits(0x10).or(bits(0x04))? << 3 | bits(0x20)?)
+}
+
 /// Tag, number and permissions; `None` for what is no entry.
 fn parse(entry: &str) -> Option<Result<(u16, u32, u16), String>> {
     let mut fields = entry.split(':');
@@ -117,6 +128,10 @@ mod tests {
         assert_eq!(text, "user::rw-,user:7:r-x,group::r--,mask::rwx,other::---");
         assert_eq!(from_text(&text).unwrap(), value);
         assert_eq!(to_text(&value[..7]), None);
+        assert_eq!(permissions(&value), Some(0o670));
+        let short = from_text("user::rwx,group::r-x,other::--x").unwrap();
+        assert_eq!(permissions(&short), Some(0o751));
+        assert_eq!(permissions(&from_text("user::rwx").unwrap()), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod addresses;
 mod archives;
 mod build;
+mod build_rules;
 mod containers;
 mod copies;
 mod coreutils;

@@ -437,9 +437,11 @@ impl Listing<'_> {
         let failed = |path: &Path, reason: String| {
             Error::new(format!("{archive}: {}", path.display()), reason)
         };
-        let attributes = self
+        let mut attributes = self
             .attributes(entry.header(), &mut pax, path)
             .map_err(|reason| failed(path, reason))?;
+        // The header of libarchive has the mode without the mask.
+        attributes.obey_acl();
         if kind.is_dir() {
             return self.add_directory(path, attributes);
         }

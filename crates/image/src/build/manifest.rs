@@ -24,6 +24,9 @@ use crate::mkfs;
 /// The attribute of a directory that hides what is below it in overlayfs.
 const OPAQUE: &str = "trusted.overlay.opaque";
 
+/// The attribute that is an access ACL.
+const ACCESS_ACL: &str = "system.posix_acl_access";
+
 /// Symbolic links on the way to one name; the kernel follows as many.
 const LINKS_MAX: usize = 40;
 
@@ -99,6 +102,14 @@ impl Attributes {
             modified,
             xattrs: Vec::new(),
             is_implied: true,
+        }
+    }
+
+    /// An access ACL decides over the permission bits, as where it is set after them.
+    pub fn obey_acl(&mut self) {
+        let acl = self.xattrs.iter().find(|(key, _)| key == ACCESS_ACL);
+        if let Some(bits) = acl.and_then(|(_, value)| crate::acl::permissions(value)) {
+            self.permissions = self.permissions & !0o777 | bits;
         }
     }
 
