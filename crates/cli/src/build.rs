@@ -164,6 +164,11 @@ impl Build {
             return Err(Failure::new("--json: standard output has the image"));
         }
         let built = run_to(destination, &sources, &options)?;
+        let shown = match is_output {
+            true => "standard output",
+            false => &built.file_system.image,
+        };
+        say_notes(self.quiet, shown, &built.file_system.notes);
         if !is_output {
             tell(self.json, self.quiet, &built, &report(&built))?;
         }
@@ -185,6 +190,13 @@ pub(crate) fn tell(
         output::print(report)?;
     }
     Ok(())
+}
+
+/// Says what the user should know.
+pub(crate) fn say_notes(is_quiet: bool, image: &str, notes: &[String]) {
+    for note in notes.iter().filter(|_| !is_quiet) {
+        output::say(format!("{image}: {note}"));
+    }
 }
 
 /// Success where the image has all entries of its sources.

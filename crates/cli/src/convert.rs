@@ -161,6 +161,8 @@ impl Convert {
         old.close().map_err(Failure::new)?;
         let sources = [build::Source::Image(address)];
         let built = crate::build::run(&self.output, &sources, &options)?;
+        let made = &built.file_system;
+        crate::build::say_notes(self.quiet, &made.image, &made.notes);
         crate::build::tell(self.json, self.quiet, &built, &crate::build::report(&built))?;
         Ok(crate::build::status(&built.left_out))
     }

@@ -599,7 +599,7 @@ fn images_go_to_standard_output() {
         assert!(!place.path("-").exists());
         output
     };
-    let output = streamed(&["build", "-", "tree"]);
+    let output = streamed(&["build", "-q", "-", "tree"]);
     assert!(output.status.success(), "{output:?}");
     assert!(output.stdout == bytes_of(&place.path("image")));
     assert!(output.stderr.is_empty(), "{output:?}");

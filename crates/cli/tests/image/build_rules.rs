@@ -4,7 +4,14 @@ use std::fs::{self, File};
 
 use tar::{EntryType, Header};
 
-use crate::support::{Place, assert_clean};
+use crate::round_trip::tree;
+use crate::support::{Place, assert_clean, debugfs};
+
+/// A tree of one small file, in `source`.
+fn small(place: &Place) {
+    fs::create_dir(place.path("source")).unwrap();
+    fs::write(place.path("source/file"), "content").unwrap();
+}
 
 /// libarchive writes the mode without the ACL's mask.
 #[test]
@@ -50,5 +57,50 @@ fn access_acls_of_archives_decide_over_modes() {
             // The mask.
             assert!(value.contains("10000700ffffffff"), "{value}");
         }
+    }
+}
+
+#[test]
+fn a_journal_that_is_asked_for_is_made_and_one_that_is_not_made_is_told() {
+    let place = Place::new();
+    small(&place);
+    let has_journal = || {
+        assert_clean(&place.path("image"));
+        debugfs(&place.path("image"), "features").contains("has_journal")
+    };
+    for words in [
+        &["-t", "ext3"][..],
+        &["-j"],
+        &["-t", "ext2", "-j", "-b", "1024"],
+        &["-O", "has_journal"],
+    ] {
+        let build = ["build", "-F", "image", "source"];
+        place.ok(&[&build[..], words].concat());
+        assert!(has_journal(), "{words:?}");
+        // As large as it must be.
+        let length = fs::metadata(place.path("image")).unwrap().len();
+        assert!(length < 10 << 20, "{words:?}: {length}");
+    }
+    let note = "finefs: image: too small for a journal: made without\n";
+    for words in [&[][..], &["-t", "ext3", "--size", "2m"], &["--json"]] {
+        let build = ["build", "-F", "image", "source"];
+        let built = place
+            .finefs(&[&build[..], words].concat())
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "{built:?}");
+        assert_eq!(String::from_utf8_lossy(&built.stderr), note, "{words:?}");
+        assert!(!has_journal(), "{words:?}");
+    }
+    let built = place.finefs(&["build", "-", "source"]).output().unwrap();
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert_eq!(said, note.replace("image", "standard output"));
+    for words in [
+        &["-q"][..],
+        &["-t", "ext2"],
+        &["-O", "^has_journal"],
+        &["-q", "-t", "ext3"],
+    ] {
+        place.ok(&[&["build", "-F", "image", "source"][..], words].concat());
     }
 }

@@ -66,6 +66,10 @@ pub(super) fn needed(
             }
             made => made.map_err(|error| Error::new("", error.to_string()))?,
         };
+        if wants_journal(options) && made.notes.iter().any(|note| note == mkfs::NO_JOURNAL) {
+            size_bytes += (size_bytes / 16).next_multiple_of(UNIT_BYTES);
+            continue;
+        }
         let block = u64::from(made.block_size);
         let files = blocks(manifest, &made) * block;
         let free_bytes = match free {
@@ -85,7 +89,7 @@ pub(super) fn needed(
         }
         if asked.is_some() {
             let reason = format!(
-                "{inodes} inodes are needed, and -N or -i gives {}; ask for more, or for none",
+                "{inodes} inodes are needed, and -N or -i gives {}; ask for more, or leave it out",
                 made.inodes
             );
             return Err(Error::new("", reason));
@@ -94,6 +98,14 @@ pub(super) fn needed(
         let more = u64::from(options.inodes.unwrap_or(0)).max(inodes) + lacking;
         options.inodes = Some(u32::try_from(more).map_err(|_| too_many(inodes))?);
     }
+}
+
+/// Somebody has asked for a journal; ext4 has one by itself where there is room.
+fn wants_journal(options: &mkfs::Options) -> bool {
+    options.has_journal
+        || options.journal_mib.is_some()
+        || options.fs_type == mkfs::FsType::Ext3
+        || options.features.iter().any(|word| word == "has_journal")
 }
 
 fn too_many(inodes: u64) -> Error {

@@ -40,6 +40,9 @@ const AES_256_CTS: u8 = 4;
 /// utf8-12.1
 const ENCODING: u16 = 1;
 
+/// The note where a journal is wanted, and the place is too small.
+pub(crate) const NO_JOURNAL: &str = "too small for a journal: made without";
+
 /// A file system that is planned, not written.
 pub(super) struct Build {
     pub shape: Shape,
@@ -365,8 +368,7 @@ impl Build {
         let Some((blocks, fast_commit)) = self.journal_size(options)? else {
             self.shape.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
             self.shape.sb.set_compat(self.shape.features.compat);
-            self.notes
-                .push("too small for a journal: made without".to_owned());
+            self.notes.push(NO_JOURNAL.to_owned());
             return Ok(());
         };
         let total = blocks + fast_commit;

@@ -60,6 +60,7 @@ mod tables;
 mod undo;
 
 use build::Build;
+pub(crate) use build::NO_JOURNAL;
 pub use error::{MkfsError, Result};
 pub use features::FeatureSet;
 use finefs_block::BlockDevice;
