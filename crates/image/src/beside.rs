@@ -23,6 +23,11 @@ impl Beside {
         }
     }
 
+    /// The place that it gets.
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
     /// Where it is made.
     pub fn path(&self) -> &Path {
         &self.path
@@ -53,6 +58,12 @@ pub(crate) fn directory_of(path: &Path) -> &Path {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
+}
+
+/// Device and inode number of a file that is there.
+pub(crate) fn identity_of(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    path.metadata().ok().map(|found| (found.dev(), found.ino()))
 }
 
 fn keep_permissions(new: &Path, old: &Path) {

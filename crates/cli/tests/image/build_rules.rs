@@ -104,3 +104,45 @@ fn a_journal_that_is_asked_for_is_made_and_one_that_is_not_made_is_told() {
         place.ok(&[&["build", "-F", "image", "source"][..], words].concat());
     }
 }
+
+#[test]
+fn a_place_without_a_directory_is_told_before_sources_are_read() {
+    let place = Place::new();
+    for (image, wanted) in [
+        (
+            "nowhere/image",
+            "finefs: nowhere: No such file or directory\n",
+        ),
+        ("file/image", "finefs: file: Not a directory\n"),
+    ] {
+        fs::write(place.path("file"), "").unwrap();
+        assert_eq!(place.fails(1, &["build", "-q", image, "nothing"]), wanted);
+    }
+}
+
+#[test]
+fn an_image_is_no_source_of_itself() {
+    let place = Place::new();
+    small(&place);
+    place.ok(&["build", "-q", "outside", "source"]);
+    for _ in 0..2 {
+        place.ok(&["build", "-q", "-F", "source/image", "source"]);
+        assert!(place.ok(&["ls", "source/image:/"]) == "file\nlost+found\n");
+    }
+    // Others go in, and other names of it do not.
+    fs::rename(place.path("outside"), place.path("source/other")).unwrap();
+    fs::hard_link(place.path("source/image"), place.path("source/link")).unwrap();
+    place.ok(&["build", "-q", "-F", "source/image", "source"]);
+    assert_eq!(
+        place.ok(&["ls", "source/image:/"]),
+        "file\nlost+found\nother\n"
+    );
+    // And one that sources are put into.
+    place.image("source/there", "ext4", 16);
+    fs::remove_file(place.path("source/link")).unwrap();
+    place.ok(&["build", "-q", "--onto", "source/there", "source"]);
+    assert_eq!(
+        place.ok(&["ls", "source/there:/"]),
+        "file\nimage\nlost+found\nother\n"
+    );
+}

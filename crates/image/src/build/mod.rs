@@ -289,9 +289,13 @@ fn build_among(
 ) -> Result<Built> {
     let target = Target::of(image, options, images)?;
     target.check_sources(sources)?;
-    let directory = target.directory(image);
-    let (within, jobs) = ((&*directory, Path::new("/")), options.jobs);
-    let mut manifest = list(images, sources, within, (&options.rules, jobs), progress)?;
+    let jobs = options.jobs;
+    let within = Within {
+        directory: &target.directory(image),
+        top: Path::new("/"),
+        output: target.identity(),
+    };
+    let mut manifest = list(images, sources, &within, (&options.rules, jobs), progress)?;
     progress.note_all(manifest.totals());
     let mut file_system = options.file_system.clone();
     if options.is_repeatable {
@@ -359,18 +363,29 @@ fn archive(
     }
 }
 
-/// Lists all sources, which come to lie below `top`; archives are unpacked in `directory`, and
-/// images opened among `images`.
+/// Where sources come to lie.
+struct Within<'a> {
+    /// Archives are unpacked there.
+    directory: &'a Path,
+    /// The directory of the image.
+    top: &'a Path,
+    /// Device and inode number of the image that is to be replaced, which is no source of itself.
+    output: Option<(u64, u64)>,
+}
+
+/// Lists all sources; images are opened among `images`.
 fn list(
     images: &mut Images,
     sources: &[Source],
-    (directory, top): (&Path, &Path),
+    within: &Within<'_>,
     (rules, jobs): (&Rules, usize),
     progress: &Progress,
 ) -> Result<Manifest> {
     let labels = rules.file_contexts.as_deref().map(Labels::read);
     let labels = labels.transpose()?;
+    let directory = within.directory;
     let mut manifest = Manifest::new(rules.owners.clone(), rules.time_max);
+    manifest.output = within.output;
     for source in sources {
         match source {
             Source::Image(address) => {
@@ -390,7 +405,7 @@ fn list(
         }
     }
     if let Some(labels) = &labels {
-        labels::apply(&mut manifest, labels, top);
+        labels::apply(&mut manifest, labels, within.top);
     }
     Ok(manifest)
 }

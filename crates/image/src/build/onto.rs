@@ -25,9 +25,10 @@ use super::limits::Limits;
 use super::manifest::{Kind, Manifest, Node};
 use super::reading::{Read, with_data};
 use super::size::Counter;
-use super::{Progress, Rules, Source, list};
+use super::{Progress, Rules, Source, Within, list};
 use crate::address::{Access, Address, Images};
 use crate::attributes::Attributes;
+use crate::beside::identity_of;
 use crate::copy::temporary;
 use crate::error::{Error, Result};
 use crate::inside::ImageDir;
@@ -71,8 +72,12 @@ pub fn onto(
         }
     }
     let directory = images.directory_of(address);
-    let within = (&*directory, &*address.path);
-    let mut manifest = list(images, sources, within, (rules, jobs), progress)?;
+    let within = Within {
+        directory: &directory,
+        top: &address.path,
+        output: identity_of(&crate::address::locate(&address.image)?.0),
+    };
+    let mut manifest = list(images, sources, &within, (rules, jobs), progress)?;
     if let Some(limits) = Limits::of_image(address, images.offset_bytes())? {
         limits.check_links(&manifest)?;
         limits.leave_out_xattrs(&mut manifest);

@@ -92,8 +92,9 @@ struct Listed {
 struct Entry {
     name: OsString,
     node: Node,
-    /// Device and inode number of a file with several names.
-    several: Option<(u64, u64)>,
+    /// Device and inode number.
+    identity: (u64, u64),
+    has_several_names: bool,
     /// What a directory is opened by.
     place: Option<Place>,
 }
@@ -151,6 +152,10 @@ impl Scan<'_> {
                 self.manifest.set_attributes(ROOT, listed.attributes);
             }
             for mut entry in listed.entries {
+                let is_of_host = matches!(awaited.place, Place::Host(_));
+                if is_of_host && self.manifest.output == Some(entry.identity) {
+                    continue;
+                }
                 let (place, name) = (entry.place.take(), entry.name.clone());
                 let node = self.put(entry, &awaited)?;
                 if let Some(place) = place {
@@ -182,7 +187,8 @@ impl Scan<'_> {
     fn put(&mut self, entry: Entry, directory: &Awaited) -> Result<usize> {
         let name = &entry.name;
         let shown = || directory.place.shown(name);
-        if let Some(first) = entry.several.and_then(|key| self.links.get(&key)).copied() {
+        let several = entry.has_several_names.then_some(entry.identity);
+        if let Some(first) = several.and_then(|key| self.links.get(&key)).copied() {
             self.manifest.link(directory.node, name, first, &shown)?;
             return Ok(first);
         }
@@ -195,7 +201,7 @@ impl Scan<'_> {
         let number = self
             .manifest
             .put(directory.node, name, entry.node, &shown)?;
-        if let Some(key) = entry.several {
+        if let Some(key) = several {
             self.links.insert(key, number);
         }
         Ok(number)
@@ -274,7 +280,8 @@ fn entry(dir: &dyn SourceDir, place: &Place, name: OsString, xattrs: &Xattrs<'_>
             kind,
             attributes: attributes(&name, &found, xattrs)?,
         },
-        several: (found.links > 1 && !found.is_directory()).then(|| found.identity()),
+        identity: found.identity(),
+        has_several_names: found.links > 1 && !found.is_directory(),
         place: below.transpose()?,
         name,
     })

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use finefs_block::{BlockDevice, FileDevice, PartitionDevice};
+use rustix::io::Errno;
 
 use super::{Options, Source};
 use crate::address::{Images, is_same_file};
-use crate::beside::{Beside, directory_of};
+use crate::beside::{Beside, directory_of, identity_of};
 use crate::error::{Error, Result};
 use crate::mkfs::{Place, whole_pages};
 
@@ -48,6 +49,7 @@ impl Target {
                 return refused("is a partition (--force replaces what is in it)");
             }
         } else if !is_url {
+            check_directory(directory_of(image))?;
             let is_there = image.symlink_metadata().is_ok();
             if !is_there || image.is_file() {
                 return match is_there && !options.may_replace {
@@ -84,6 +86,14 @@ impl Target {
     /// The size that is not to be computed.
     pub fn given_bytes(&self) -> Option<u64> {
         self.size_bytes
+    }
+
+    /// What tells a file that is to be replaced from others.
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        match &self.at {
+            At::Beside(beside) => identity_of(beside.place()),
+            At::Filled { path, .. } => identity_of(path),
+        }
     }
 
     /// Where files of the host can be kept meanwhile.
@@ -154,5 +164,14 @@ impl Target {
             At::Beside(beside) => beside.finish(),
             At::Filled { .. } => Ok(()),
         }
+    }
+}
+
+/// Refuses a place in what is no directory.
+fn check_directory(path: &Path) -> Result<()> {
+    let failed = |error: io::Error| Error::host(path.display().to_string(), error);
+    match path.metadata().map_err(failed)?.is_dir() {
+        true => Ok(()),
+        false => Err(failed(Errno::NOTDIR.into())),
     }
 }
