@@ -103,7 +103,9 @@ enum Whiteouts {
 
 impl Build {
     pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let sources: Vec<Source> = self.source.iter().map(|path| Source::of(path)).collect();
+        let sources = self.source.iter().map(|path| Source::of(path));
+        let sources: finefs_image::Result<Vec<Source>> = sources.collect();
+        let sources = sources.map_err(Failure::new)?;
         let jobs = self.jobs.map_or_else(copying::jobs, usize::from);
         let mut rules = Rules {
             owners: Owners {
@@ -120,18 +122,9 @@ impl Build {
             journals: self.journals.paths,
         };
         if self.onto {
-            let address = Address::of_image(self.image.as_os_str());
-            keys::tell_of(&rules.keys);
-            let mut images = Images::new(None)
-                .with_keys(rules.keys.clone())
-                .with_journals(rules.journals.clone());
-            let added = watched(&mut |progress| {
-                build::onto(&mut images, &address, &sources, &rules, jobs, progress)
-            });
-            let closed = images.close();
-            let added = added?.or_else(|error| give_up(error.to_string()))?;
-            closed.map_err(Failure::new)?;
+            let added = run_onto(&self.image, &sources, &rules, jobs)?;
             say_left_out(&added.left_out);
+            say_notes(self.quiet, &added.image, &added.notes);
             tell(self.json, self.quiet, &added, &report_added(&added))?;
             return Ok(status(&added.left_out));
         }
@@ -174,6 +167,21 @@ impl Build {
         }
         Ok(status(&built.left_out))
     }
+}
+
+/// Puts sources into an image that is there, with a progress bar.
+fn run_onto(image: &Path, sources: &[Source], rules: &Rules, jobs: usize) -> CliResult<Added> {
+    let address = Address::of_image(image.as_os_str());
+    keys::tell_of(&rules.keys);
+    let mut images = Images::new(None)
+        .with_keys(rules.keys.clone())
+        .with_journals(rules.journals.clone());
+    let added =
+        watched(&mut |progress| build::onto(&mut images, &address, sources, rules, jobs, progress));
+    let closed = images.close();
+    let added = added?.or_else(|error| give_up(error.to_string()))?;
+    closed.map_err(Failure::new)?;
+    Ok(added)
 }
 
 /// Says what was made, as it is wanted.

@@ -186,7 +186,7 @@ fn fill(
         may_replace: true,
         jobs: copying::jobs(),
     };
-    let sources = [Source::of(source)];
+    let sources = [Source::of(source).map_err(Failure::new)?];
     crate::build::run(image, &sources, &options)
 }
 

@@ -59,7 +59,9 @@ pub(crate) fn build(
         may_replace: force,
         jobs: jobs.clamp(1, 64),
     };
-    let sources: Vec<Source> = sources.iter().map(|path| Source::of(path)).collect();
+    let sources = sources.iter().map(|path| Source::of(path));
+    let sources: finefs_image::Result<Vec<Source>> = sources.collect();
+    let sources = sources.map_err(|failed| error::of_workshop(&failed))?;
     let built =
         py.detach(|| finefs_image::build::build(&image, &sources, &options, &Progress::default()));
     let built = built.map_err(|failed| error::of_workshop(&failed))?;

@@ -1,9 +1,11 @@
 //! What builds compute, leave out and refuse, beside what [`crate::build`] has.
 
 use std::fs::{self, File};
+use std::process::{Command, Stdio};
 
 use tar::{EntryType, Header};
 
+use crate::containers::{layer, layout_of};
 use crate::round_trip::tree;
 use crate::support::{Place, assert_clean, debugfs};
 
@@ -102,6 +104,106 @@ fn a_journal_that_is_asked_for_is_made_and_one_that_is_not_made_is_told() {
         &["-q", "-t", "ext3"],
     ] {
         place.ok(&[&["build", "-F", "image", "source"][..], words].concat());
+    }
+}
+
+/// Other formats are named, and what reads them.
+#[test]
+fn what_is_no_tar_archive_is_told_what_it_is() {
+    let place = Place::new();
+    let said_of = |bytes: &[u8]| {
+        fs::write(place.path("file"), bytes).unwrap();
+        let said = place.fails(1, &["build", "-q", "image", "file"]);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let output = place.with_input(&["build", "-q", "image", "-"], bytes);
+        let streamed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && !place.path("image").exists());
+        (said, streamed)
+    };
+    for (start, part) in [
+        (
+            &b"BZh91AY&SY"[..],
+            "is packed by bzip2, which is not supported; unpack it first (bzip2",
+        ),
+        (b"\x04\x22\x4d\x18d@", "is packed by lz4"),
+        (b"\x5d\0\0\x80\0\xff\xff", "is packed by lzma"),
+        (b"LZIP\x01", "is packed by lzip"),
+        (b"\x1f\x9d\x90", "is packed by compress"),
+        (b"070701000", "is a cpio archive"),
+        (b"\xc7\x71", "is a cpio archive"),
+        (b"PK\x03\x04", "is a zip archive"),
+    ] {
+        for length in [100, 4000] {
+            let mut bytes = start.to_vec();
+            bytes.resize(length, 7);
+            let (said, streamed) = said_of(&bytes);
+            assert!(said.starts_with(&format!("finefs: file: {part}")), "{said}");
+            assert_eq!(streamed, said.replace("file: ", "standard input: "));
+        }
+    }
+    // The same in what is packed.
+    let mut gzip = Command::new("gzip");
+    let mut packed = gzip
+        .arg("-c")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut packed.stdin.take().unwrap(), b"070701000").unwrap();
+    let packed = packed.wait_with_output().unwrap().stdout;
+    assert_eq!(said_of(&packed).0, said_of(b"070701000").0);
+    let (said, streamed) = said_of(&[b'x'; 3000]);
+    assert_eq!(said, "finefs: file: is no tar archive\n");
+    let wanted = "finefs: standard input: is no tar archive, and nothing else is read from it\n";
+    assert_eq!(streamed, wanted);
+    let output = place.with_input(
+        &["build", "-q", "image", "-"],
+        &[&b"hsqs"[..], &[7; 3000]].concat(),
+    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("is a squashfs image, which is read from a file only"),
+        "{said}"
+    );
+}
+
+#[test]
+fn other_transports_and_container_images_that_are_not_named_so_are_told() {
+    let place = Place::new();
+    small(&place);
+    for transport in ["docker-daemon", "dir", "containers-storage"] {
+        let name = format!("{transport}:foo");
+        let said = place.fails(1, &["build", "-q", "image", &name]);
+        let reason = format!("images of the transport {transport}: are not read; skopeo copy");
+        assert!(
+            said.starts_with(&format!("finefs: {name}: {reason} {name} oci:DIR")),
+            "{said}"
+        );
+    }
+    // An image that is called so.
+    place.ok(&["build", "-q", "dir", "source"]);
+    place.ok(&["build", "-q", "image", "dir:/"]);
+    layout_of(&place.path("layout"), &[layer(&[("a", "a")], "")]);
+    let said = place.fails(1, &["build", "-q", "-F", "image", "oci:source"]);
+    assert_eq!(
+        said,
+        "finefs: source: is no OCI layout: it has no index.json\n"
+    );
+    let tar = Command::new("tar")
+        .current_dir(place.path("layout"))
+        .args(["-cf", "../tar", "."])
+        .status();
+    assert!(tar.unwrap().success());
+    for (source, name) in [("layout", "oci:layout"), ("tar", "oci-archive:tar")] {
+        let built = place
+            .finefs(&["build", "-t", "ext2", "-F", "image", source])
+            .output()
+            .unwrap();
+        assert!(built.status.success());
+        let said = String::from_utf8_lossy(&built.stderr);
+        let note = format!("{source} goes in as files; {name} is the image in it");
+        assert_eq!(said, format!("finefs: image: {note}\n"));
+        place.ok(&["build", "-t", "ext2", "-F", "image", name]);
     }
 }
 

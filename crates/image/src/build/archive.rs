@@ -229,6 +229,30 @@ pub(super) type Aside<'a> = dyn FnMut(&mut Manifest, &Path) -> Result<bool> + 'a
 /// An entry: its path, what its extended headers say, and the rest.
 type Take<'t> = dyn FnMut(&Path, Pax, &Entry<'_, BufReader<&File>>) -> Result<()> + 't;
 
+/// What a file is that is no archive; `None` for what is not known.
+fn other_kind(start: &[u8]) -> Option<String> {
+    let packed = |by: &str, how: &str| {
+        format!("is packed by {by}, which is not supported; unpack it first ({how})")
+    };
+    Some(match start {
+        [b'B', b'Z', b'h', ..] => packed("bzip2", "bzip2 -dc"),
+        [0x04, 0x22, 0x4d, 0x18, ..] => packed("lz4", "lz4 -dc"),
+        [b'L', b'Z', b'I', b'P', ..] => packed("lzip", "lzip -dc"),
+        [0x1f, 0x9d, ..] => packed("compress", "gzip -dc"),
+        [0x5d, 0, 0, ..] => packed("lzma", "xz --format=lzma -dc"),
+        [b'0', b'7', b'0', b'7', b'0', b'1' | b'2' | b'7', ..]
+        | [0xc7, 0x71, ..]
+        | [0x71, 0xc7, ..] => "is a cpio archive; bsdtar -cf OUT @FILE makes tar of it".to_owned(),
+        [b'P', b'K', 3, 4, ..] => {
+            "is a zip archive; bsdtar -cf OUT @FILE makes tar of it".to_owned()
+        }
+        [b'h', b's', b'q', b's', ..] => {
+            "is a squashfs image, which is read from a file only; give its path".to_owned()
+        }
+        _ => return None,
+    })
+}
+
 /// What is wrong with a header. The library shows the bytes of a field that is no number.
 fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
@@ -273,12 +297,13 @@ impl<'a> Entries<'a> {
         let mut count = 0;
         for entry in archive.entries_with_seek().map_err(failed)? {
             self.progress.check()?;
-            let entry = entry.map_err(|error| {
-                let what = match count {
-                    0 => "is no tar archive".to_owned(),
-                    _ => format!("is damaged behind entry {count}"),
-                };
-                Error::new(self.shown, format!("{what}: {}", reason(&error)))
+            let entry = entry.map_err(|error| match count {
+                0 => self.no_archive(Some(&error)),
+                _ => {
+                    let reason = reason(&error);
+                    let line = format!("is damaged behind entry {count}: {reason}");
+                    Error::new(self.shown, line)
+                }
             })?;
             count += 1;
             if matches!(entry.header().entry_type(), EntryType::XGlobalHeader) {
@@ -291,9 +316,27 @@ impl<'a> Entries<'a> {
         }
         // An archive may be empty, but is not cut off.
         match count == 0 && self.length()? < 2 * TAR_BLOCK {
-            true => Err(Error::new(self.shown, "is no tar archive")),
+            true => Err(self.no_archive(None)),
             false => Ok(()),
         }
+    }
+
+    /// Why this is none. What the library says counts for what begins like one.
+    fn no_archive(&self, error: Option<&std::io::Error>) -> Error {
+        let mut start = [0; TAR_BLOCK as usize];
+        let count = self.file.read_at(&mut start, 0).unwrap_or(0);
+        let start = &start[..count];
+        let line = match (other_kind(start), error) {
+            (Some(line), _) => line,
+            (None, Some(error)) if is_tar(start) => {
+                format!("is no tar archive: {}", reason(error))
+            }
+            _ if self.shown == INPUT => {
+                "is no tar archive, and nothing else is read from it".to_owned()
+            }
+            _ => "is no tar archive".to_owned(),
+        };
+        Error::new(self.shown, line)
     }
 
     /// Path and extended headers of an entry, and where it ends.

@@ -54,6 +54,27 @@ pub enum Container {
 }
 
 impl Container {
+    /// Why a name of an image of another transport is refused; `None` for what is none, and where
+    /// the host has a file of that name.
+    pub(super) fn refusal(text: &str) -> Option<String> {
+        const OTHERS: [&str; 6] = [
+            "containers-storage",
+            "dir",
+            "docker-daemon",
+            "ostree",
+            "sif",
+            "tarball",
+        ];
+        let (transport, _) = text.split_once(':')?;
+        let is_there = Path::new(text).exists() || Path::new(transport).exists();
+        (OTHERS.contains(&transport) && !is_there).then(|| {
+            format!(
+                "images of the transport {transport}: are not read; skopeo copy {text} oci:DIR \
+                 makes oci:DIR of it"
+            )
+        })
+    }
+
     /// What these names mean; `None` for others.
     pub(super) fn parse(text: &str) -> Option<Container> {
         if text.starts_with("docker://") {
@@ -226,6 +247,21 @@ pub(super) fn add(
             let fetched = lister.fetch(reference)?;
             lister.layout(fetched.path(), None)
         }
+    }
+}
+
+/// The transport of a container image in an archive whose files are listed as they are; `None` for
+/// none.
+pub(super) fn transport_of(manifest: &Manifest) -> Option<&'static str> {
+    let names = manifest.names(ROOT);
+    let has = |name: &str| names.contains_key(OsStr::new(name));
+    let is_digest = |name: &OsStr| name.to_str().is_some_and(|it| named_digest(it).is_some());
+    if has("oci-layout") && has("index.json") {
+        Some("oci-archive")
+    } else if has("manifest.json") && names.keys().any(|name| is_digest(name)) {
+        Some("docker-archive")
+    } else {
+        None
     }
 }
 

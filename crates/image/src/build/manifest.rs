@@ -178,6 +178,8 @@ pub(super) struct Manifest {
     pub nodes: Vec<Node>,
     /// Entries of sources that an image does not have.
     pub left_out: Vec<String>,
+    /// What the user should know of the sources.
+    pub notes: Vec<String>,
     /// Device and inode number of a file of the host that is left out: the image itself.
     pub output: Option<(u64, u64)>,
     /// A directory that comes over a whiteout of overlayfs is opaque.
@@ -205,6 +207,7 @@ impl Manifest {
         let mut manifest = Manifest {
             nodes: vec![root],
             left_out: Vec::new(),
+            notes: Vec::new(),
             output: None,
             joins_whiteouts: false,
             layer: None,

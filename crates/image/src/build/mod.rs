@@ -111,7 +111,18 @@ impl Source {
     /// `docker://` container images; `list:` a list of files; else a directory, squashfs image or
     /// archive of the host, an image (a file with a file system in it), or a directory in one
     /// (`IMAGE@PARTITION:/PATH`). A path that begins like these is given as `./oci:...`.
-    pub fn of(path: &Path) -> Source {
+    ///
+    /// # Errors
+    /// Names of container images that this does not read.
+    pub fn of(path: &Path) -> Result<Source> {
+        let text = path.to_str().unwrap_or_default();
+        match Container::refusal(text) {
+            Some(reason) => Err(Error::new(text, reason)),
+            None => Ok(Source::named(path)),
+        }
+    }
+
+    fn named(path: &Path) -> Source {
         if let Some(container) = Container::parse(path.to_str().unwrap_or_default()) {
             return Source::Container(container);
         }
@@ -387,6 +398,7 @@ fn list(
     let mut manifest = Manifest::new(rules.owners.clone(), rules.time_max);
     manifest.output = within.output;
     for source in sources {
+        let transport = container::transport_of(&manifest);
         match source {
             Source::Image(address) => {
                 let dir = images.dir(address, Access::Read)?;
@@ -403,11 +415,27 @@ fn list(
             Source::Squashfs(path) => squash::add(&mut manifest, path, progress)?,
             Source::List(path) => dump::add(&mut manifest, path, progress)?,
         }
+        note_container(&mut manifest, source, transport);
     }
     if let Some(labels) = &labels {
         labels::apply(&mut manifest, labels, within.top);
     }
     Ok(manifest)
+}
+
+/// Notes that a source is a container image whose files are taken as they are; `before` is what was
+/// known of earlier sources.
+fn note_container(manifest: &mut Manifest, source: &Source, before: Option<&str>) {
+    let (path, transport) = match (source, container::transport_of(manifest)) {
+        (Source::Directory(path), Some("oci-archive")) => (path, "oci"),
+        (Source::Archive(path), Some(transport)) => (path, transport),
+        _ => return,
+    };
+    if before.is_none() {
+        let path = path.display();
+        let note = format!("{path} goes in as files; {transport}:{path} is the image in it");
+        manifest.notes.push(note);
+    }
 }
 
 /// Makes the file system on a device, and fills it.
@@ -438,6 +466,7 @@ fn one(
     closed?;
     made.free_blocks = space.blocks_free;
     made.written_bytes += block_bytes;
+    made.notes.extend_from_slice(&manifest.notes);
     Ok(Built {
         files: manifest.totals().files + 1,
         file_system: made,

@@ -45,6 +45,8 @@ pub struct Added {
     pub data_bytes: u64,
     /// Entries that were left out, a line each.
     pub left_out: Vec<String>,
+    /// What the user should know.
+    pub notes: Vec<String>,
 }
 
 /// Puts `sources` into the directory at `address`, later ones over earlier ones, with `jobs`
@@ -101,6 +103,7 @@ pub fn onto(
         files: manifest.totals().files,
         data_bytes: layer.data_bytes,
         left_out: manifest.left_out,
+        notes: manifest.notes,
     })
 }
 
