@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use clap::{Args, ValueEnum};
 use finefs::MasterKey;
-use finefs_image::build::{self, Added, Free, Mapped, Owners, Platform, Rules, Source};
+use finefs_image::build::{self, Added, Free, Mapped, Owner, Owners, Platform, Rules, Source};
 use finefs_image::mkfs::FsType;
 use finefs_image::{Address, Images};
 use serde::Serialize;
@@ -17,7 +17,7 @@ use crate::image::{copying, text};
 use crate::journals::Journals;
 use crate::mke2fs::Besides;
 use crate::switches::{Switches, Whose, time_from_environment};
-use crate::{CliResult, Failure, keys, output, size};
+use crate::{CliResult, Failure, accounts, keys, output, size};
 
 /// Make an image of directories, archives and container images, later ones over earlier ones
 ///
@@ -41,12 +41,13 @@ pub(crate) struct Build {
     #[arg(long, value_name = "SIZE", value_parser = free, default_value = "0")]
     #[arg(conflicts_with = "size")]
     free: Free,
-    /// Whose everything is, as numbers
-    #[arg(long, value_name = "UID:GID", value_parser = owner)]
-    owner: Option<(u32, u32)>,
+    /// Whose everything is: numbers, or names of this machine; without one of both that of the
+    /// sources
+    #[arg(long, value_name = "[USER][:GROUP]", value_parser = owner)]
+    owner: Option<Owner>,
     /// Whose the root directory is
-    #[arg(long, value_name = "UID:GID", value_parser = owner)]
-    root_owner: Option<(u32, u32)>,
+    #[arg(long, value_name = "[USER][:GROUP]", value_parser = owner)]
+    root_owner: Option<Owner>,
     /// Users from FROM on become those from TO on; COUNT of them, 1 without it
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = mapped)]
     map_users: Vec<Mapped>,
@@ -109,8 +110,8 @@ impl Build {
         let jobs = self.jobs.map_or_else(copying::jobs, usize::from);
         let mut rules = Rules {
             owners: Owners {
-                all: self.owner,
-                root: self.root_owner,
+                all: self.owner.unwrap_or_default(),
+                root: self.root_owner.unwrap_or_default(),
                 users: self.map_users,
                 groups: self.map_groups,
             },
@@ -140,8 +141,9 @@ impl Build {
         if !names_reserved_blocks {
             file_system.reserved_percent = 0.0;
         }
-        let named = Some(file_system.root_owner).filter(|owner| *owner != (0, 0));
-        rules.owners.root = rules.owners.root.or(named);
+        if self.root_owner.is_none() && file_system.root_owner != (0, 0) {
+            rules.owners.root = file_system.root_owner.into();
+        }
         let options = build::Options {
             rules,
             file_system,
@@ -293,27 +295,36 @@ fn free(text: &str) -> Result<Free, String> {
     }
 }
 
-fn owner(text: &str) -> Result<(u32, u32), String> {
-    let parsed = text
-        .split_once(':')
-        .and_then(|(uid, gid)| Some((id(uid)?, id(gid)?)));
-    parsed.ok_or_else(|| "give two numbers, UID:GID".to_owned())
+fn owner(text: &str) -> Result<Owner, String> {
+    let (user, group) = text.split_once(':').unwrap_or((text, ""));
+    if user.is_empty() && group.is_empty() {
+        return Err("give USER, USER:GROUP or :GROUP, as numbers or names".to_owned());
+    }
+    let one = |text: &str, what: &str, table: &str| match text {
+        "" => Ok(None),
+        text => {
+            let found = accounts::number_of(text, table).filter(|id| *id != u32::MAX);
+            let missing = || format!("there is no {what} '{text}' here; give a number");
+            found.map(Some).ok_or_else(missing)
+        }
+    };
+    Ok(Owner {
+        user: one(user, "user", accounts::USERS)?,
+        group: one(group, "group", accounts::GROUPS)?,
+    })
 }
 
 fn mapped(text: &str) -> Result<Mapped, String> {
     let fields: Option<Vec<u32>> = text.split(':').map(id).collect();
-    match fields.as_deref() {
-        Some([from, to]) => Ok(Mapped {
-            from: *from,
-            to: *to,
-            count: 1,
-        }),
-        Some([from, to, count]) => Ok(Mapped {
-            from: *from,
-            to: *to,
-            count: *count,
-        }),
-        _ => Err("give numbers, FROM:TO or FROM:TO:COUNT".to_owned()),
+    let (from, to, count) = match fields.as_deref() {
+        Some([from, to]) => (*from, *to, 1),
+        Some([from, to, count]) => (*from, *to, *count),
+        _ => return Err("give numbers, FROM:TO or FROM:TO:COUNT".to_owned()),
+    };
+    let is_in_range = |start: u32| start.checked_add(count).is_some();
+    match is_in_range(from) && is_in_range(to) {
+        true => Ok(Mapped { from, to, count }),
+        false => Err(format!("leads beyond {}, the highest number", u32::MAX - 1)),
     }
 }
 
@@ -328,14 +339,23 @@ mod tests {
 
     #[test]
     fn numbers_of_users_are_read() {
-        assert_eq!(owner("0:5"), Ok((0, 5)));
-        for bad in ["0", "a:b", "1:", ":1", "4294967295:0", "1:2:3"] {
+        let both = |user, group| Ok(Owner { user, group });
+        assert_eq!(owner("0:5"), Ok((0, 5).into()));
+        assert_eq!(owner("7"), both(Some(7), None));
+        assert_eq!(owner("7:"), both(Some(7), None));
+        assert_eq!(owner(":7"), both(None, Some(7)));
+        assert_eq!(owner("root:root"), both(Some(0), Some(0)));
+        for bad in ["", ":", "no such:0", "0:no such", "4294967295:0", "1:2:3"] {
             assert!(owner(bad).is_err(), "{bad}");
         }
         let range = |from, to, count| Ok(Mapped { from, to, count });
         assert_eq!(mapped("1000:0"), range(1000, 0, 1));
         assert_eq!(mapped("0:100000:65536"), range(0, 100_000, 65_536));
         assert!(mapped("1").is_err());
+        // The highest number means nobody.
+        assert_eq!(mapped("0:4294967290:5"), range(0, 4_294_967_290, 5));
+        assert!(mapped("0:4294967290:6").is_err());
+        assert!(mapped("4294967290:0:6").is_err());
     }
 
     #[test]

@@ -171,7 +171,10 @@ fn fill(
         rules: Rules {
             time_max: options.time,
             owners: Owners {
-                root: Some(options.root_owner).filter(|owner| *owner != (0, 0)),
+                root: match options.root_owner {
+                    (0, 0) => Default::default(),
+                    owner => owner.into(),
+                },
                 ..Owners::default()
             },
             ..Rules::default()

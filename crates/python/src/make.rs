@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use finefs_image::build::{Free, Options, Owners, Progress, Rules, Source};
+use finefs_image::build::{Free, Options, Owner, Owners, Progress, Rules, Source};
 use finefs_image::mkfs::{FsType, Options as FsOptions, Place};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -50,8 +50,8 @@ pub(crate) fn build(
         free: Free::Bytes(free),
         rules: Rules {
             owners: Owners {
-                all: owner,
-                root: root_owner,
+                all: owner.map(Owner::from).unwrap_or_default(),
+                root: root_owner.map(Owner::from).unwrap_or_default(),
                 ..Owners::default()
             },
             ..Rules::default()

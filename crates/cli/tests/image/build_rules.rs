@@ -1,6 +1,7 @@
 //! What builds compute, leave out and refuse, beside what [`crate::build`] has.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 use tar::{EntryType, Header};
@@ -247,4 +248,44 @@ fn an_image_is_no_source_of_itself() {
         place.ok(&["ls", "source/there:/"]),
         "file\nimage\nlost+found\nother\n"
     );
+}
+
+#[test]
+fn owners_have_names_and_may_be_users_or_groups_alone() {
+    let place = Place::new();
+    small(&place);
+    let found = fs::metadata(place.path("source/file")).unwrap();
+    let (uid, gid) = (found.uid(), found.gid());
+    for (owner, wanted) in [
+        ("root:root", "0:0".to_owned()),
+        ("7:root", "7:0".to_owned()),
+        ("7", format!("7:{gid}")),
+        (":8", format!("{uid}:8")),
+    ] {
+        place.ok(&["build", "-q", "-F", "--owner", owner, "image", "source"]);
+        let stat = |path: &str| place.ok(&["stat", "-c", "%u:%g", path]);
+        assert_eq!(stat("image:/file").trim_end(), wanted, "{owner}");
+        place.ok(&[
+            "build",
+            "-q",
+            "-F",
+            "--root-owner",
+            owner,
+            "image",
+            "source",
+        ]);
+        assert_eq!(stat("image:/").trim_end(), wanted, "{owner}");
+        assert_eq!(
+            stat("image:/file").trim_end(),
+            format!("{uid}:{gid}"),
+            "{owner}"
+        );
+    }
+    let said = place.fails(2, &["build", "--owner", "no such", "image", "source"]);
+    assert!(said.contains("there is no user 'no such' here"), "{said}");
+    let said = place.fails(
+        2,
+        &["build", "--map-users", "0:4294967290:10", "image", "source"],
+    );
+    assert!(said.contains("leads beyond 4294967294"), "{said}");
 }

@@ -40,13 +40,31 @@ const TARGET_MAX: usize = 4095;
 const MAJOR_MAX: u32 = 0xfff;
 const MINOR_MAX: u32 = 0xf_ffff;
 
+/// Owner and group, as far as somebody says them.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// The owner.
+    pub user: Option<u32>,
+    /// The group.
+    pub group: Option<u32>,
+}
+
+impl From<(u32, u32)> for Owner {
+    fn from((user, group): (u32, u32)) -> Owner {
+        Owner {
+            user: Some(user),
+            group: Some(group),
+        }
+    }
+}
+
 /// Whose the files are.
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
     /// Owner and group of everything; those of the sources without it.
-    pub all: Option<(u32, u32)>,
+    pub all: Owner,
     /// Owner and group of the root directory.
-    pub root: Option<(u32, u32)>,
+    pub root: Owner,
     /// Users of the sources, and what they become, in the order of the options.
     pub users: Vec<Mapped>,
     /// The same for groups.
@@ -75,8 +93,9 @@ impl Owners {
                 })
                 .unwrap_or(id)
         };
-        self.all
-            .unwrap_or_else(|| (mapped(uid, &self.users), mapped(gid, &self.groups)))
+        let user = self.all.user.unwrap_or_else(|| mapped(uid, &self.users));
+        let group = self.all.group.unwrap_or_else(|| mapped(gid, &self.groups));
+        (user, group)
     }
 }
 
@@ -425,8 +444,10 @@ impl Manifest {
     /// Gives a directory that is there the attributes that a source has for it.
     pub fn set_attributes(&mut self, node: usize, mut attributes: Attributes) {
         self.settle(&mut attributes);
-        if let Some((uid, gid)) = self.owners.root.filter(|_| node == ROOT) {
-            (attributes.uid, attributes.gid) = (uid, gid);
+        if node == ROOT {
+            let root = self.owners.root;
+            attributes.uid = root.user.unwrap_or(attributes.uid);
+            attributes.gid = root.group.unwrap_or(attributes.gid);
         }
         self.nodes[node].attributes = attributes;
     }
@@ -648,7 +669,7 @@ mod tests {
     #[test]
     fn directories_that_no_source_names_have_owners_too() {
         let owners = Owners {
-            all: Some((5, 6)),
+            all: (5, 6).into(),
             ..Owners::default()
         };
         let mut manifest = Manifest::new(owners, None);
@@ -658,7 +679,7 @@ mod tests {
             assert_eq!((it.uid, it.gid), (5, 6));
         }
         let owners = Owners {
-            root: Some((7, 8)),
+            root: (7, 8).into(),
             users: vec![Mapped {
                 from: 0,
                 to: 1000,

@@ -80,7 +80,7 @@ pub use container::{Container, Platform};
 use labels::Labels;
 use limits::Limits;
 use manifest::Manifest;
-pub use manifest::{Mapped, Owners};
+pub use manifest::{Mapped, Owner, Owners};
 pub use onto::{Added, onto};
 use target::Target;
 
