@@ -1,14 +1,15 @@
 //! What builds compute, leave out and refuse, beside what [`crate::build`] has.
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tar::{EntryType, Header};
 
 use crate::containers::{layer, layout_of};
 use crate::round_trip::tree;
-use crate::support::{Place, assert_clean, debugfs};
+use crate::support::{Place, assert_clean, bytes_of, debugfs};
 
 /// A tree of one small file, in `source`.
 fn small(place: &Place) {
@@ -288,4 +289,63 @@ fn owners_have_names_and_may_be_users_or_groups_alone() {
         &["build", "--map-users", "0:4294967290:10", "image", "source"],
     );
     assert!(said.contains("leads beyond 4294967294"), "{said}");
+}
+
+/// A copy of a directory by cp(1).
+fn copy(from: &Path, to: &Path, sparse: &str) {
+    let mut cp = Command::new("cp");
+    cp.arg("-a")
+        .arg(format!("--sparse={sparse}"))
+        .arg(from)
+        .arg(to);
+    assert!(cp.status().unwrap().success());
+}
+
+/// Which blocks of zeros are holes depends on what made the tree; the image has the same bytes.
+#[test]
+fn holes_of_sources_do_not_count() {
+    let place = Place::new();
+    tree(&place.path("source"), 7);
+    // Data that begins within a chunk and a block, and is longer than a chunk.
+    for (name, start) in [("late", 100_000), ("odd", 1_234_567)] {
+        let file = File::create(place.path("source").join(name)).unwrap();
+        file.write_all_at(&vec![3; 3 << 20], start).unwrap();
+        file.write_all_at(b"end", 9 << 20).unwrap();
+    }
+    fs::write(place.path("source/zeros"), vec![0; 5 << 20]).unwrap();
+    copy(&place.path("source"), &place.path("never"), "never");
+    copy(&place.path("source"), &place.path("always"), "always");
+    let mut tar = Command::new("tar");
+    tar.args([
+        "--format=posix",
+        "--xattrs",
+        "--xattrs-include=*",
+        "--acls",
+        "-S",
+    ]);
+    tar.args(["--numeric-owner", "-C", "source", "-cf", "tar", "."]);
+    assert!(tar.current_dir(place.path("")).status().unwrap().success());
+    let numbers = |image: &str| {
+        let stats = debugfs(&place.path(image), "stats");
+        let wanted = |line: &&str| line.contains("UUID") || line.contains("Hash Seed");
+        let lines: Vec<String> = stats.lines().filter(wanted).map(str::to_owned).collect();
+        assert_eq!(lines.len(), 2, "{stats}");
+        lines
+    };
+    for source in ["never", "always", "tar"] {
+        place.ok(&["build", "-q", source.to_uppercase().as_str(), source]);
+        let sized = format!("sized-{source}");
+        place.ok(&["build", "-q", "--size", "256m", &sized, source]);
+        assert_eq!(
+            numbers(&source.to_uppercase()),
+            numbers("NEVER"),
+            "{source}"
+        );
+        assert!(
+            bytes_of(&place.path(&sized)) == bytes_of(&place.path("sized-never")),
+            "{source}"
+        );
+    }
+    let length = |image: &str| fs::metadata(place.path(image)).unwrap().len();
+    assert!(length("ALWAYS") < length("NEVER"));
 }

@@ -148,7 +148,7 @@ impl Content {
             // From the start of the block: one that begins with a hole is one piece.
             at = start / block as u64 * block as u64;
             while is_whole && at < end.min(self.size) {
-                let wanted = (buffer.len() - 1).min((self.size - at) as usize);
+                let wanted = up_to_chunk(at).min(self.size - at) as usize;
                 is_end_seen = at + wanted as u64 == self.size;
                 let count = read_chunk(&*file, &mut buffer[..=wanted], at, is_end_seen)?;
                 is_whole = count == wanted;
@@ -171,6 +171,12 @@ impl Content {
             false => Err(Error::new(dir.shown(name), CHANGED)),
         }
     }
+}
+
+/// Bytes from a place in a file to where a chunk ends. So the same data comes in the same pieces,
+/// wherever the source has holes.
+fn up_to_chunk(offset: u64) -> u64 {
+    CHUNK_BYTES as u64 - offset % CHUNK_BYTES as u64
 }
 
 /// Fills a buffer but for its last byte. That is asked for too where the file should end, so that
@@ -204,9 +210,7 @@ fn read_segments(
         let mut done = 0;
         while done < segment.length {
             let offset = segment.offset + done;
-            // Up to where a block ends.
-            let wanted = buffer.len() - offset as usize % block.min(buffer.len());
-            let wanted = wanted.min((segment.length - done) as usize);
+            let wanted = up_to_chunk(offset).min(segment.length - done) as usize;
             let part = &mut buffer[..wanted];
             if read_whole(part, segment.at + done, &mut read)? < wanted {
                 return Err(Error::new(shown(), "the archive ends in its data"));

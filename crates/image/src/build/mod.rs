@@ -311,6 +311,8 @@ fn build_among(
     let mut file_system = options.file_system.clone();
     if options.is_repeatable {
         manifest.identify(&mut file_system);
+        // A computed size depends on holes, and the same files may have others.
+        mkfs::identify(&mut file_system, target.given_bytes().unwrap_or(0));
     }
     if file_system.block_size.is_none() && file_system.block_size_min.is_none() {
         file_system.block_size = Some(BLOCK_SIZE);

@@ -38,6 +38,18 @@ impl Identity {
     }
 }
 
+/// Sets UUID and hash seed as the seed says, where nobody gave them; `size` in place of the number
+/// of blocks, for images whose size is computed.
+pub(crate) fn identify(options: &mut Options, size: u64) {
+    let Some(seed) = options.seed.clone() else {
+        return;
+    };
+    let made = |purpose| derived(&seed, purpose, options, size);
+    let (uuid, hash_seed) = (made("uuid"), made("hash seed"));
+    options.uuid.get_or_insert(uuid);
+    options.hash_seed.get_or_insert(hash_seed);
+}
+
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs() as i64)

@@ -68,6 +68,7 @@ use finefs_ext_disk::features::Compat;
 pub use finefs_ext_disk::quota::QuotaKind;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use groups::TableState;
+pub(crate) use identity::identify;
 pub use identity::{format_uuid, parse_uuid};
 pub(crate) use journal_device::is_wanted as is_journal_wanted;
 pub use options::{Defaults, FsType, OnError, Options};
