@@ -88,6 +88,40 @@ impl Descriptor {
     }
 }
 
+/// The digest by which fs-verity knows a file, as `fsverity digest` prints it: SHA-256, blocks of
+/// 4096 bytes, no salt. `read` gives the data, and nothing at its end.
+///
+/// # Errors
+/// Those of `read`.
+pub fn file_digest<E>(
+    mut read: impl FnMut(&mut [u8]) -> core::result::Result<usize, E>,
+) -> core::result::Result<[u8; 32], E> {
+    const BLOCK_BITS: u8 = 12;
+    let mut descriptor = Descriptor {
+        algorithm: Algorithm::Sha256,
+        block_bytes: 1 << BLOCK_BITS,
+        data_bytes: 0,
+        root: vec![0; 32],
+        salt: Vec::new(),
+    };
+    let mut verifier = descriptor.verifier();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match read(&mut buffer)? {
+            0 => break,
+            count => verifier.take_in(clip(&buffer, 0..count)),
+        }
+    }
+    verifier.end();
+    let (root, data_bytes) = (verifier.root(), verifier.taken_bytes);
+    (descriptor.root, descriptor.data_bytes) = (root, data_bytes);
+    let mut bytes = vec![1, 1, BLOCK_BITS, 0, 0, 0, 0, 0];
+    bytes.extend(descriptor.data_bytes.to_le_bytes());
+    bytes.extend(&descriptor.root);
+    bytes.resize(DESCRIPTOR_SIZE, 0);
+    Ok(Sha256::digest(&bytes).into())
+}
+
 fn digest<D: Digest>(salt: &[u8], block: &[u8]) -> Vec<u8> {
     let mut hasher = D::new();
     hasher.update(salt);
@@ -150,10 +184,15 @@ impl Verifier<'_> {
         if self.taken_bytes != self.descriptor.data_bytes {
             return false;
         }
+        self.end();
+        self.root() == self.descriptor.root
+    }
+
+    /// There is no more data.
+    fn end(&mut self) {
         if !self.pending.is_empty() {
             self.end_data_block();
         }
-        self.root() == self.descriptor.root
     }
 
     /// The hash of the block at the top; of a file without data all zeros.

@@ -73,6 +73,12 @@ fn lists_say_all_that_there_is_to_know() {
             "cannot be kept",
         ),
         ("/x\\q 0 100644 1 0 0 0 0.0 - - -", "backslash"),
+        (
+            "/x - 100644 1 0 0 0 0.0 data - deadbeef",
+            "list: line 1: its digest is deadbeef, and that of the data ",
+        ),
+        ("# nothing", "list: lists no files"),
+        ("", "list: lists no files"),
     ] {
         fs::write(place.path("list"), line).unwrap();
         let said = place.fails(1, &["build", "-q", "-F", "image", "list:list"]);
@@ -85,6 +91,32 @@ fn lists_say_all_that_there_is_to_know() {
         stat("image:/empty"),
         "regular empty file 644 0:0 1 0 0 0,0\n"
     );
+}
+
+/// They are those that `fsverity digest` prints.
+#[test]
+fn digests_of_lists_are_compared() {
+    let place = Place::new();
+    let empty = "3d248ca542a24fc62d1c43b916eae5016878e2533c88238480b26128a1f1af95";
+    let large = "dbe1b6c44240d0b0642a25e6c1d5e399381c87474f3dcda2f3acb9495fa159d6";
+    let data: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 251) as u8).collect();
+    fs::write(place.path("data"), &data).unwrap();
+    let path = place.path("data");
+    let path = path.to_str().unwrap();
+    let line =
+        |payload: &str, digest: &str| format!("/x - 100644 1 0 0 0 0.0 {payload} - {digest}");
+    for (payload, digest) in [("-", empty), ("data", large), (path, large)] {
+        fs::write(place.path("list"), line(payload, digest)).unwrap();
+        place.ok(&["build", "-q", "-F", "image", "list:list"]);
+        let other = if digest == empty { large } else { empty };
+        fs::write(place.path("list"), line(payload, other)).unwrap();
+        let said = place.fails(1, &["build", "-q", "-F", "image", "list:list"]);
+        let wanted = format!("its digest is {other}, and that of the data {digest}");
+        assert!(said.contains(&wanted), "{said}");
+    }
+    // In the line.
+    fs::write(place.path("list"), "/x 1 100644 1 0 0 0 0.0 - a bce75948b9e7510293f8f2720412af9697c1479281323f3f220623fb8e94b557").unwrap();
+    place.ok(&["build", "-q", "-F", "image", "list:list"]);
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //! the kind, and begins with `@` for a further name of the file that PAYLOAD names. PAYLOAD is the
 //! target of a symbolic link, or where the data of a regular file is: a path, from the directory of
 //! the list on. CONTENT is the data itself. MTIME is `SECONDS.NANOSECONDS`. SIZE may be `-`; NLINK
-//! and DIGEST are not looked at. Empty lines and lines that begin with `#` are left out.
+//! is not looked at. DIGEST is that of a regular file, as fsverity(1) prints it. Empty lines and
+//! lines that begin with `#` are left out.
 //!
 //! # References
 //! composefs-dump(5).
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use finefs::FileKind;
+use finefs_ext_disk::verity::file_digest;
 
 use super::Progress;
 use super::content::{Content, Data};
@@ -45,12 +47,14 @@ pub(super) fn add(manifest: &mut Manifest, path: &Path, progress: &Progress) -> 
         base: directory_of(path),
         directory: None,
     };
+    let mut is_empty = true;
     for (index, line) in BufReader::new(file).split(b'\n').enumerate() {
         progress.check()?;
         let line = line.map_err(failed)?;
         if line.is_empty() || line.starts_with(b"#") {
             continue;
         }
+        is_empty = false;
         let place = || format!("{shown}: line {}", index + 1);
         list.line(&line, &place).map_err(|error| match error {
             Refused::Reason(reason) => Error::new(place(), reason),
@@ -58,7 +62,10 @@ pub(super) fn add(manifest: &mut Manifest, path: &Path, progress: &Progress) -> 
         })?;
         progress.listed.fetch_add(1, Ordering::Relaxed);
     }
-    Ok(())
+    match is_empty {
+        true => Err(Error::new(shown, "lists no files")),
+        false => Ok(()),
+    }
 }
 
 /// Why a line is none.
@@ -205,15 +212,43 @@ impl List<'_> {
                 (Data::Memory(data.into()), size)
             }
         };
-        match wanted {
-            Some(wanted) if wanted != size => {
-                Err(format!("its size is {wanted}, and there are {size} bytes").into())
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != size) {
+            return Err(format!("its size is {wanted}, and there are {size} bytes").into());
+        }
+        if fields[10] != b"-" {
+            let found = self.digest(&data)?;
+            let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
+            if fields[10] != found.as_bytes() {
+                let wanted = String::from_utf8_lossy(fields[10]);
+                return Err(format!("its digest is {wanted}, and that of the data {found}").into());
             }
-            _ => Ok(Content {
-                data,
-                size,
-                data_bytes: size,
+        }
+        Ok(Content {
+            data,
+            size,
+            data_bytes: size,
+        })
+    }
+
+    /// What fs-verity knows the data of a file by.
+    fn digest(&self, data: &Data) -> Result<[u8; 32]> {
+        let mut at = 0;
+        match (data, &self.directory) {
+            (Data::Memory(bytes), _) => file_digest(|buffer| {
+                let count = buffer.len().min(bytes.len() - at);
+                buffer[..count].copy_from_slice(&bytes[at..at + count]);
+                at += count;
+                Ok(count)
             }),
+            (Data::Host { name, .. }, Some((_, dir))) => {
+                let file = dir.open_file(name, Follow::No)?;
+                file_digest(|buffer| {
+                    let count = file.read_at(buffer, at as u64)?;
+                    at += count;
+                    Ok(count)
+                })
+            }
+            _ => Err(Error::new("", "data of another kind")),
         }
     }
 
