@@ -333,6 +333,10 @@ fn computed_sizes_are_large_enough() {
             &["-t", "ext2"],
             &["-t", "ext3", "-b", "1024"],
             &["-b", "2048", "-I", "128"],
+            &["-O", "bigalloc"],
+            &["-O", "bigalloc", "-C", "262144"],
+            &["-b", "65536"],
+            &["-m", "40"],
         ] {
             let mut all = vec!["build", "-q", "-F", "image", shape];
             all.extend(words);

@@ -349,3 +349,51 @@ fn holes_of_sources_do_not_count() {
     let length = |image: &str| fs::metadata(place.path(image)).unwrap().len();
     assert!(length("ALWAYS") < length("NEVER"));
 }
+
+/// Data between holes takes whole blocks, however large they are.
+#[test]
+fn computed_sizes_have_room_for_pieces_of_files() {
+    let place = Place::new();
+    fs::create_dir(place.path("source")).unwrap();
+    let file = File::create(place.path("source/holes")).unwrap();
+    for number in 0..200 {
+        file.write_all_at(&[1; 4096], number * 200_000 / 4096 * 4096)
+            .unwrap();
+    }
+    for words in [
+        &["-b", "65536"][..],
+        &["-O", "bigalloc"],
+        &["-t", "ext2", "-b", "1024"],
+    ] {
+        let build = ["build", "-q", "-F", "image", "source"];
+        place.ok(&[&build[..], words].concat());
+        assert_clean(&place.path("image"));
+    }
+}
+
+/// A size that has room for a journal may have none for the files then.
+#[test]
+fn sizes_that_are_too_small_for_the_journal_say_which_is_not() {
+    let place = Place::new();
+    fs::create_dir(place.path("source")).unwrap();
+    fs::write(place.path("source/file"), vec![1; 7 << 20]).unwrap();
+    for size in ["8500k", "9m", "10m"] {
+        let build = ["build", "-q", "-F", "--size", size, "image", "source"];
+        let said = place.fails(1, &build);
+        let (before, rest) = said.split_once("--size ").unwrap();
+        assert!(
+            before.starts_with("finefs: image: the files do not fit: "),
+            "{said}"
+        );
+        let needed = rest.split(' ').next().unwrap();
+        assert!(
+            said.ends_with("in all; or leave out the journal: -O ^has_journal\n"),
+            "{said}"
+        );
+        place.ok(&["build", "-q", "-F", "--size", needed, "image", "source"]);
+        place.ok(&[&build[..], &["-O", "^has_journal"]].concat());
+        assert_clean(&place.path("image"));
+        let said = place.fails(1, &[&build[..], &["-j"]].concat());
+        assert!(said.ends_with("in all\n"), "{said}");
+    }
+}

@@ -630,6 +630,7 @@ impl Listing<'_> {
         };
         Ok(Content {
             data_bytes: segments.iter().map(|part| part.length).sum(),
+            pieces: segments.len() as u64,
             data: Data::Archive {
                 file: Arc::clone(self.file),
                 segments,

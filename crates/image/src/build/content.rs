@@ -65,6 +65,8 @@ pub(super) struct Content {
     pub size: u64,
     /// Bytes that are no holes, at most.
     pub data_bytes: u64,
+    /// Parts that they lie in, as far as that is known.
+    pub pieces: u64,
 }
 
 /// Is given data, and where in the file it lies.
@@ -312,6 +314,7 @@ mod tests {
                     data,
                     size,
                     data_bytes,
+                    pieces: 1,
                 };
                 let mut read = 0;
                 let outcome = content.read(

@@ -227,6 +227,7 @@ impl List<'_> {
             data,
             size,
             data_bytes: size,
+            pieces: 1,
         })
     }
 

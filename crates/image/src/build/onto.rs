@@ -154,6 +154,7 @@ impl Survey {
         // As those are that images have mostly; the rest is for the file system to say.
         let counter = Counter {
             block,
+            cluster: block,
             inode_size: 256,
             has_extents: true,
         };

@@ -264,11 +264,15 @@ fn entry(dir: &dyn SourceDir, place: &Place, name: OsString, xattrs: &Xattrs<'_>
     let kind = match found.kind {
         FileKind::Directory => Kind::Directory(BTreeMap::new()),
         FileKind::Symlink => Kind::Symlink(dir.read_link(&name)?),
-        FileKind::Regular => Kind::Regular(Content {
-            data: place.data(&name),
-            size: found.size,
-            data_bytes: data_bytes(dir, &name, &found)?,
-        }),
+        FileKind::Regular => {
+            let (data_bytes, pieces) = data_bytes(dir, &name, &found)?;
+            Kind::Regular(Content {
+                data: place.data(&name),
+                size: found.size,
+                data_bytes,
+                pieces,
+            })
+        }
         kind => Kind::Node {
             kind,
             rdev: found.rdev,
@@ -305,20 +309,21 @@ fn attributes(
     })
 }
 
-/// Bytes that are no holes. A file that takes less space than it is long may also be compressed.
+/// Bytes that are no holes, and the parts that they lie in. A file that takes less space than it is long may also be compressed.
 fn data_bytes(
     dir: &dyn SourceDir,
     name: &OsStr,
     found: &crate::attributes::Attributes,
-) -> Result<u64> {
+) -> Result<(u64, u64)> {
     if found.sectors.saturating_mul(512) >= found.size {
-        return Ok(found.size);
+        return Ok((found.size, 1));
     }
     let file = dir.open_file(name, Follow::No)?;
-    let (mut sum, mut at) = (0, 0);
+    let (mut sum, mut pieces, mut at) = (0, 0, 0);
     while let Some((start, end)) = file.data_after(at)? {
         sum += end - start;
+        pieces += 1;
         at = end;
     }
-    Ok(sum.min(found.size))
+    Ok((sum.min(found.size), pieces))
 }

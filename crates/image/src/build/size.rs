@@ -1,8 +1,9 @@
 //! How large an image must be.
 //!
 //! Counted are the blocks of data, of the tables that map it, of directories, of long symbolic
-//! links, and of attributes that do not fit into the inode. Directories with an index count double,
-//! as a leaf is split where it is full; the rest is exact or a little too much.
+//! links, and of attributes that do not fit into the inode; with `bigalloc` all in clusters.
+//! Directories with an index count double, as a leaf is split where it is full; the rest is exact
+//! or a little too much. What is reserved (`-m`) is left.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,7 +11,7 @@ use std::ffi::OsString;
 use finefs_ext_disk::inode::BLOCK_AREA_SIZE;
 
 use super::Free;
-use super::content::{Content, Data};
+use super::content::Content;
 use super::manifest::{Kind, Manifest, Node};
 use crate::attributes::Xattr;
 use crate::error::{Error, Result};
@@ -48,9 +49,19 @@ pub(super) fn needed(
     free: Free,
     spare_bytes: u64,
 ) -> Result<u64> {
+    needed_from(SIZE_MIN, manifest, options, (free, spare_bytes))
+}
+
+/// The same, but no smaller than this: a larger one may be too small, as it has a journal.
+fn needed_from(
+    size_min: u64,
+    manifest: &Manifest,
+    options: &mut mkfs::Options,
+    (free, spare_bytes): (Free, u64),
+) -> Result<u64> {
     let inodes = manifest.totals().files + INODES_BESIDE;
     let asked = options.inodes.or(options.bytes_per_inode);
-    let mut size_bytes = SIZE_MIN;
+    let mut size_bytes = size_min;
     loop {
         let made = match mkfs::plan(size_bytes, options) {
             // So small ones are not there.
@@ -70,14 +81,16 @@ pub(super) fn needed(
             size_bytes += (size_bytes / 16).next_multiple_of(UNIT_BYTES);
             continue;
         }
-        let block = u64::from(made.block_size);
-        let files = blocks(manifest, &made) * block;
+        let (block, cluster) = (u64::from(made.block_size), u64::from(made.cluster_size));
+        let files = clusters(manifest, &made) * cluster;
         let free_bytes = match free {
             Free::Bytes(bytes) => bytes,
             Free::Percent(percent) => (files as f64 * percent / 100.0) as u64,
         };
-        let kept = (made.blocks / KEPT_PART).min(KEPT_MAX) + KEPT_BESIDE;
-        let wanted = files + kept * block + free_bytes + spare_bytes;
+        let all = made.blocks * block / cluster;
+        let kept = (all / KEPT_PART).min(KEPT_MAX) + KEPT_BESIDE;
+        let reserved_bytes = made.reserved_blocks * block;
+        let wanted = files + kept * cluster + reserved_bytes + free_bytes + spare_bytes;
         let there = made.free_blocks * block;
         if wanted > there {
             size_bytes += (wanted - there).next_multiple_of(UNIT_BYTES);
@@ -132,22 +145,36 @@ pub(super) fn lacking(
         let reason = format!("the image lacks {lacking} inodes; ask for them with -N or -i");
         return Error::new(place, reason);
     }
-    match needed(manifest, file_system, Free::Bytes(0), 0) {
-        Ok(needed) if needed > size_bytes => {
-            let lacking = needed - size_bytes;
-            let reason = format!(
-                "the files do not fit: {lacking} bytes more are needed, --size {needed} in all"
-            );
-            Error::new(place, reason)
+    let enough = |spare_bytes, options: &mut mkfs::Options| {
+        let free = (Free::Bytes(0), spare_bytes);
+        needed_from(size_bytes, manifest, options, free).ok()
+    };
+    let needed = match enough(0, file_system) {
+        // An estimate that was too low.
+        Some(needed) if needed == size_bytes => enough((size_bytes / 16).max(1 << 20), file_system),
+        needed => needed,
+    };
+    let Some(needed) = needed.filter(|needed| *needed > size_bytes) else {
+        return error.clone();
+    };
+    let lacking = needed - size_bytes;
+    let mut reason =
+        format!("the files do not fit: {lacking} bytes more are needed, --size {needed} in all");
+    let has_journal = made.is_ok_and(|made| made.journal_blocks > 0);
+    if has_journal && !wants_journal(file_system) {
+        file_system.features.push("^has_journal".to_owned());
+        if enough(0, file_system) == Some(size_bytes) {
+            reason += "; or leave out the journal: -O ^has_journal";
         }
-        _ => error.clone(),
     }
+    Error::new(place, reason)
 }
 
-/// Blocks that the files take.
-fn blocks(manifest: &Manifest, made: &Made) -> u64 {
+/// Clusters that the files take.
+fn clusters(manifest: &Manifest, made: &Made) -> u64 {
     let counter = Counter {
         block: u64::from(made.block_size),
+        cluster: u64::from(made.cluster_size),
         inode_size: usize::from(made.inode_size),
         has_extents: made.features.iter().any(|feature| feature == "extent"),
     };
@@ -166,9 +193,10 @@ fn blocks(manifest: &Manifest, made: &Made) -> u64 {
     sum
 }
 
-/// Counts the blocks of files.
+/// Counts the clusters of files, which are blocks without `bigalloc`.
 pub(super) struct Counter {
     pub block: u64,
+    pub cluster: u64,
     pub inode_size: usize,
     pub has_extents: bool,
 }
@@ -185,17 +213,14 @@ impl Counter {
     }
 
     fn content(&self, content: &Content) -> u64 {
-        let pieces = match &content.data {
-            Data::Archive { segments, .. } => segments.len() as u64,
-            Data::Image { .. } | Data::Host { .. } | Data::Memory(_) | Data::Squashfs { .. } => 1,
-        };
-        // Each piece may begin and end within a block.
-        let most = content.size.div_ceil(self.block);
-        let data = (content.data_bytes.div_ceil(self.block) + pieces - pieces.min(1)).min(most);
+        let pieces = content.pieces;
+        // Each piece may begin and end within a cluster.
+        let most = content.size.div_ceil(self.cluster);
+        let data = (content.data_bytes.div_ceil(self.cluster) + pieces - pieces.min(1)).min(most);
         data + self.maps(data, pieces, most)
     }
 
-    /// Blocks of the tables that map so much data.
+    /// Clusters of the tables that map so much data.
     fn maps(&self, data: u64, pieces: u64, length: u64) -> u64 {
         const EXTENT_BYTES: u64 = 12;
         const EXTENTS_INSIDE: u64 = 4;

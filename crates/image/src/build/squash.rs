@@ -136,6 +136,7 @@ fn content(image: &Arc<Image>, number: usize, file: &SquashfsFileReader) -> Cont
         },
         size,
         data_bytes: size.saturating_sub(file.sparse()),
+        pieces: 1,
     }
 }
 

@@ -87,6 +87,7 @@ fn plan(size_bytes: u64, options: &Options) -> Result<(Superblock, JournalSuperb
         fs_type: "jbd",
         size_bytes: blocks * u64::from(block_size),
         block_size,
+        cluster_size: block_size,
         blocks,
         journal_blocks: blocks,
         uuid: format_uuid(&identity.uuid),

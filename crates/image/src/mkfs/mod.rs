@@ -94,6 +94,8 @@ pub struct Made {
     pub size_bytes: u64,
     /// Bytes of a block.
     pub block_size: u32,
+    /// Bytes of a cluster, the unit of allocation: a block without `bigalloc`.
+    pub cluster_size: u32,
     /// Number of blocks.
     pub blocks: u64,
     /// Those that are free.
@@ -251,6 +253,7 @@ fn made(build: &Build, options: &Options) -> Made {
         },
         size_bytes: geo.size_bytes(),
         block_size: geo.block_size,
+        cluster_size: geo.block_size * geo.cluster_ratio,
         blocks: geo.blocks_count,
         free_blocks: sb.free_blocks_count(),
         reserved_blocks: sb.reserved_blocks_count(),
