@@ -1,7 +1,7 @@
 //! What builds compute, leave out and refuse, beside what [`crate::build`] has.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -9,7 +9,7 @@ use tar::{EntryType, Header};
 
 use crate::containers::{layer, layout_of};
 use crate::round_trip::tree;
-use crate::support::{Place, assert_clean, bytes_of, debugfs};
+use crate::support::{Place, assert_clean, bytes_of, debugfs, is_root};
 
 /// A tree of one small file, in `source`.
 fn small(place: &Place) {
@@ -179,6 +179,13 @@ fn other_transports_and_container_images_that_are_not_named_so_are_told() {
         let reason = format!("images of the transport {transport}: are not read; skopeo copy");
         assert!(
             said.starts_with(&format!("finefs: {name}: {reason} {name} oci:DIR")),
+            "{said}"
+        );
+    }
+    for transport in ["oci:", "oci-archive:", "docker-archive:"] {
+        let said = place.fails(1, &["build", "-q", "image", transport]);
+        assert!(
+            said.starts_with(&format!("finefs: {transport}: names nothing")),
             "{said}"
         );
     }
@@ -396,4 +403,66 @@ fn sizes_that_are_too_small_for_the_journal_say_which_is_not() {
         let said = place.fails(1, &[&build[..], &["-j"]].concat());
         assert!(said.ends_with("in all\n"), "{said}");
     }
+}
+
+/// `tar --label` begins with a header without a size, and `--listed-incremental` has directories of
+/// another type.
+#[test]
+fn archives_with_labels_and_incremental_ones_are_read() {
+    let place = Place::new();
+    small(&place);
+    fs::create_dir(place.path("source/dir")).unwrap();
+    fs::set_permissions(place.path("source/dir"), fs::Permissions::from_mode(0o711)).unwrap();
+    fs::write(place.path("source/dir/inner"), vec![b'i'; 3000]).unwrap();
+    place.ok(&["build", "-q", "image", "source"]);
+    for words in [
+        &["--label=of a volume"][..],
+        &["--listed-incremental=snapshot"],
+        &["--format=posix", "--label=of a volume"],
+    ] {
+        let mut tar = Command::new("tar");
+        tar.args(words).args(["-C", "source", "-cf", "tar", "."]);
+        assert!(tar.current_dir(place.path("")).status().unwrap().success());
+        place.ok(&["build", "-q", "-F", "other", "tar"]);
+        assert_clean(&place.path("other"));
+        let differences = place.ok(&["diff", "--no-mtime", "image", "other"]);
+        assert_eq!(differences, "", "{words:?}");
+        let listed = place.ok(&["tar", "-tf", "tar"]);
+        let mut listed: Vec<&str> = listed.lines().collect();
+        listed.sort_unstable();
+        assert_eq!(listed, ["./", "./dir/", "./dir/inner", "./file"]);
+    }
+}
+
+/// It is not the image that is too small.
+#[test]
+fn a_full_disk_of_the_host_is_told() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir(place.path("source")).unwrap();
+    fs::write(place.path("source/file"), vec![1; 6 << 20]).unwrap();
+    fs::create_dir(place.path("small")).unwrap();
+    let mount = ["-t", "tmpfs", "-o", "size=4m", "tmpfs", "small"];
+    let mounted = Command::new("mount")
+        .args(mount)
+        .current_dir(place.path(""))
+        .status();
+    assert!(mounted.unwrap().success());
+    let said = [&[][..], &["--size", "20m"]].map(|words| {
+        let build = ["build", "-q", "small/image", "source"];
+        let output = place
+            .finefs(&[&build[..], words].concat())
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    });
+    let left = fs::read_dir(place.path("small")).unwrap().count();
+    let unmounted = Command::new("umount").arg(place.path("small")).status();
+    assert!(unmounted.unwrap().success());
+    let reason = "there is no space left on the disk that it is made on";
+    let wanted = format!("finefs: small/image: {reason}\n");
+    assert_eq!(said, [wanted.clone(), wanted]);
+    assert_eq!(left, 0);
 }

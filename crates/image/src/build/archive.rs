@@ -19,6 +19,7 @@ use tar::{Archive, Entry, EntryType, GnuExtSparseHeader, Header};
 
 use super::Progress;
 use super::content::{Content, Data, Segment};
+use super::first_header::{VOLUME, WithSize};
 use super::manifest::{Attributes, Kind, Manifest, Node, ROOT};
 use super::pax::{self, Pax};
 use crate::acl;
@@ -227,7 +228,7 @@ pub(super) struct Entries<'a> {
 pub(super) type Aside<'a> = dyn FnMut(&mut Manifest, &Path) -> Result<bool> + 'a;
 
 /// An entry: its path, what its extended headers say, and the rest.
-type Take<'t> = dyn FnMut(&Path, Pax, &Entry<'_, BufReader<&File>>) -> Result<()> + 't;
+type Take<'t> = dyn FnMut(&Path, Pax, &Entry<'_, BufReader<WithSize<'_>>>) -> Result<()> + 't;
 
 /// What a file is that is no archive; `None` for what is not known.
 fn other_kind(start: &[u8]) -> Option<String> {
@@ -289,7 +290,8 @@ impl<'a> Entries<'a> {
 
     fn each(&self, take: &mut Take<'_>) -> Result<()> {
         let failed = |error: std::io::Error| Error::new(self.shown, error.to_string());
-        let mut reader = BufReader::with_capacity(TAR_BLOCK as usize * 16, &**self.file);
+        let mut reader =
+            BufReader::with_capacity(TAR_BLOCK as usize * 16, WithSize::new(self.file));
         reader.seek(SeekFrom::Start(0)).map_err(failed)?;
         let mut archive = Archive::new(reader);
         // The end of the last entry; the next one's extended headers are behind it.
@@ -311,6 +313,9 @@ impl<'a> Entries<'a> {
             }
             let (path, pax, end) = self.headers(&entry, read_to)?;
             read_to = end.next_multiple_of(TAR_BLOCK);
+            if entry.header().entry_type().as_byte() == VOLUME {
+                continue;
+            }
             take(&path, pax, &entry)?;
             self.progress.listed.fetch_add(1, Ordering::Relaxed);
         }
@@ -426,7 +431,7 @@ impl Listing<'_> {
         let archive = self.shown;
         let failed = |reason: String| Error::new(format!("{archive}: {}", path.display()), reason);
         let kind = match entry.header().entry_type() {
-            EntryType::Directory => Some(Kind::Directory(Default::default())),
+            kind if is_directory(kind) => Some(Kind::Directory(Default::default())),
             EntryType::Link => None,
             _ => self.kind(entry, &mut pax).map_err(failed)?,
         };
@@ -485,7 +490,7 @@ impl Listing<'_> {
             .map_err(|reason| failed(path, reason))?;
         // The header of libarchive has the mode without the mask.
         attributes.obey_acl();
-        if kind.is_dir() {
+        if is_directory(kind) {
             return self.add_directory(path, attributes);
         }
         if matches!(kind, EntryType::Link) {
@@ -760,6 +765,11 @@ fn old_map(
         goes_on = more.is_extended();
     }
     Ok((pairs, at))
+}
+
+/// Directories of incremental archives have a type of their own, and names as their data.
+fn is_directory(kind: EntryType) -> bool {
+    kind.is_dir() || kind.as_byte() == b'D'
 }
 
 /// What a link names.

@@ -65,7 +65,10 @@ impl Container {
             "sif",
             "tarball",
         ];
-        let (transport, _) = text.split_once(':')?;
+        let (transport, rest) = text.split_once(':')?;
+        if rest.is_empty() && ["oci", "oci-archive", "docker-archive"].contains(&transport) {
+            return Some("names nothing; the path comes behind the colon".to_owned());
+        }
         let is_there = Path::new(text).exists() || Path::new(transport).exists();
         (OTHERS.contains(&transport) && !is_there).then(|| {
             format!(

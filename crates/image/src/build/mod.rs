@@ -5,6 +5,7 @@
 //! | `manifest` | what the image is to hold: sources, one over the other |
 //! | `scan` | directories of the host and of images as sources |
 //! | `archive` | tar archives as sources, compressed or not |
+//! | `first_header` | archives that begin with the name of a volume |
 //! | `container` | container images as sources |
 //! | `squash` | squashfs images as sources |
 //! | `dump` | lists of files as sources |
@@ -47,6 +48,7 @@ mod container;
 mod content;
 mod dump;
 mod fill;
+mod first_header;
 mod labels;
 mod limits;
 mod manifest;
@@ -335,6 +337,7 @@ fn build_among(
         let spare_max = *estimate_bytes.get_or_insert(size_bytes);
         let place = (target.open(size_bytes)?, target.is_blank());
         let built = one(&manifest, &file_system, place, jobs, progress);
+        let built = built.map_err(|error| target.explained(error));
         match built {
             // An estimate that was too low, by what only the file system itself knows.
             Err(error) if error.is(Errno::NOSPC) && given.is_none() && spare_bytes < spare_max => {

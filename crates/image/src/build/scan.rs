@@ -309,7 +309,8 @@ fn attributes(
     })
 }
 
-/// Bytes that are no holes, and the parts that they lie in. A file that takes less space than it is long may also be compressed.
+/// Bytes that are no holes, and the parts that they lie in. A file that takes less space than it is
+/// long may also be compressed.
 fn data_bytes(
     dir: &dyn SourceDir,
     name: &OsStr,

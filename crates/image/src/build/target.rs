@@ -104,6 +104,24 @@ impl Target {
         }
     }
 
+    /// An error of making the image, which names the disk of the host where that is full.
+    pub fn explained(&self, error: Error) -> Error {
+        /// What a full disk may have for others.
+        const LITTLE_BYTES: u64 = 1 << 20;
+        let At::Beside(beside) = &self.at else {
+            return error;
+        };
+        let found = rustix::fs::statvfs(directory_of(beside.place()));
+        let is_full = found.is_ok_and(|found| found.f_bavail * found.f_frsize < LITTLE_BYTES);
+        match is_full && error.is(Errno::NOSPC) {
+            true => {
+                let reason = "there is no space left on the disk that it is made on";
+                Error::new(self.shown.clone(), reason)
+            }
+            false => error,
+        }
+    }
+
     /// Refuses sources that would be overwritten while they are read.
     pub fn check_sources(&self, sources: &[Source]) -> Result<()> {
         let At::Filled { path, bytes, .. } = &self.at else {
