@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io::Write;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -437,6 +438,12 @@ impl SinkDir for HostDir {
             }
         }
         Ok(lacking)
+    }
+
+    fn open_special(&self, name: &OsStr) -> Result<Option<Box<dyn Write>>> {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty());
+        Ok(Some(Box::new(File::from(fd.map_err(self.failed(name))?))))
     }
 
     fn room(&self) -> Option<Room> {

@@ -5,6 +5,7 @@
 //! unless `follow` says so, and a link in an image stays in the image.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -82,6 +83,11 @@ pub trait SinkDir: Send + Sync {
     fn remove_acls(&self, name: &OsStr) -> Result<()>;
     /// Sets attributes.
     fn apply(&self, name: &OsStr, change: &Change) -> Result<Lacking>;
+    /// Opens a file that is there and is no regular one, to be written to; `None` where such are
+    /// only names.
+    fn open_special(&self, _name: &OsStr) -> Result<Option<Box<dyn Write>>> {
+        Ok(None)
+    }
     /// Size of a block, by which files take space, and the free bytes, where that is known.
     fn room(&self) -> Option<Room>;
 }

@@ -12,9 +12,10 @@ use finefs_image::copy::{self, Existing, Links, Makes, Options, Preserve, Sparse
 use finefs_image::tree::{Follow, SinkDir, SourceDir};
 use finefs_image::{Error, Operand};
 
-use super::Where;
 use super::copying::{self, Copying};
 use super::session::{Context, Session};
+use super::{Where, through};
+use crate::output::ask;
 use crate::{CliResult, Failure};
 
 /// Copy files into an image, out of it, or from image to image, as cp(1)
@@ -153,6 +154,20 @@ impl Cp {
         if to == Operand::Standard {
             return self.print(session, &sources);
         }
+        if let Operand::Host(path) = &to
+            && self.is_copied()
+            && through::is_in_proc(path)
+        {
+            if sources.len() > 1 || has_directory {
+                session.fail(Error::new(last.display().to_string(), "is no directory"));
+                return session.end();
+            }
+            for source in &sources {
+                let written = self.write_through(&mut session, source, path);
+                session.check(written);
+            }
+            return session.end();
+        }
         let destination = match Destination::find(&mut session, &to, self.is_directory_wanted()) {
             Ok(destination) => destination,
             Err(error) => {
@@ -170,6 +185,9 @@ impl Cp {
         for source in &sources {
             let result = match source {
                 Operand::Standard => destination.take_input(OsStr::new("-"), &options),
+                source if let Some(place) = self.elsewhere(&to, &destination, source) => {
+                    self.write_through(&mut session, source, &place)
+                }
                 source if self.is_stream(source) => destination.take_stream(source, &options),
                 source => destination
                     .task(&mut session, source)
@@ -233,6 +251,7 @@ impl Cp {
                 _ => Makes::Copies,
             },
             replaces_by_links: self.force || self.interactive,
+            writes_special: true,
             umask: copying::umask(is_into_image),
             jobs: self.jobs.map_or_else(copying::jobs, usize::from),
         }
@@ -252,23 +271,73 @@ impl Cp {
 
     /// To standard output.
     fn print(&self, mut session: Session, sources: &[Operand]) -> CliResult<ExitCode> {
+        let mut output = std::io::stdout().lock();
         for source in sources {
             let found = session.images.source_of(source);
-            let printed = found.and_then(|(dir, name)| print(&*dir, &name));
+            let printed =
+                found.and_then(|(dir, name)| print(&*dir, &name, &mut output, "standard output"));
             session.check(printed);
         }
         session.end()
     }
+
+    /// True where copies are made and no links.
+    fn is_copied(&self) -> bool {
+        !self.link && !self.symbolic_link
+    }
+
+    /// Where in a directory of the host a file would be written through a symbolic link, to what
+    /// is no regular file.
+    fn elsewhere(
+        &self,
+        to: &Operand,
+        destination: &Destination,
+        source: &Operand,
+    ) -> Option<PathBuf> {
+        let Operand::Host(directory) = to else {
+            return None;
+        };
+        let named = match source {
+            Operand::Image(address) => &address.path,
+            Operand::Host(path) => path,
+            Operand::Standard => return None,
+        };
+        let place = directory.join(named.file_name()?);
+        let is_written = self.is_copied() && !self.recursive && !self.archive;
+        let is_written = is_written && destination.is_directory;
+        (is_written && through::leads_elsewhere(&place)).then_some(place)
+    }
+
+    /// Writes a file to what is there, and keeps what that is.
+    fn write_through(
+        &self,
+        session: &mut Session,
+        source: &Operand,
+        place: &Path,
+    ) -> finefs_image::Result<()> {
+        let shown = place.display().to_string();
+        let stays = self.no_clobber || self.update == Some(Update::None);
+        if stays || self.interactive && !ask(&format!("overwrite '{shown}'?")) {
+            return Ok(());
+        }
+        let (dir, name) = session.images.source_of(source)?;
+        print(&*dir, &name, &mut *through::open(place)?, &shown)
+    }
 }
 
-fn print(dir: &dyn SourceDir, name: &OsStr) -> finefs_image::Result<()> {
+/// Writes a file to an output that messages call `shown`.
+fn print(
+    dir: &dyn SourceDir,
+    name: &OsStr,
+    output: &mut dyn Write,
+    shown: &str,
+) -> finefs_image::Result<()> {
     let found = dir.attributes(name, Follow::Yes)?;
     if found.is_directory() {
         return Err(Error::new(dir.shown(name), "is a directory"));
     }
     let file = dir.open_file(name, Follow::Yes)?;
     let mut buffer = vec![0; 1 << 20];
-    let mut output = std::io::stdout().lock();
     let mut at = 0;
     loop {
         let count = file.read_at(&mut buffer, at)?;
@@ -277,10 +346,10 @@ fn print(dir: &dyn SourceDir, name: &OsStr) -> finefs_image::Result<()> {
         }
         at += count as u64;
         let written = output.write_all(&buffer[..count]);
-        written.map_err(|error| Error::host("standard output", error))?;
+        written.map_err(|error| Error::host(shown, error))?;
     }
     let flushed = output.flush();
-    flushed.map_err(|error| Error::host("standard output", error))
+    flushed.map_err(|error| Error::host(shown, error))
 }
 
 /// Where copies go: into a directory, or to a name in one.

@@ -12,6 +12,7 @@
 //! | `shell` | many commands on an image that is opened once |
 //! | `text` | modes, sizes and times as text; `clock`: local time |
 //! | `mode` | chmod's modes; `date`: touch's times; `pattern`: find's names |
+//! | `through` | paths of the host that are written and never replaced |
 //! | `people` | names of users and groups, of the image |
 //! | `record` | what files are, as JSON |
 
@@ -49,6 +50,7 @@ mod stat;
 #[cfg(feature = "build")]
 mod tar;
 pub(crate) mod text;
+mod through;
 mod tree;
 mod trim;
 mod xattr;

@@ -56,6 +56,14 @@ fn destinations_are_those_of_cp() {
             &["cp", "-r", "image:/dir", "image:/dir/sub/x"],
             "would be copied into itself",
         ),
+        (
+            &["cp", "-r", "image:/dir", "image:/dir/fresh"],
+            "image:/dir: would be copied into itself",
+        ),
+        (
+            &["cp", "-a", "image:/dir", "image:/dir"],
+            "image:/dir: would be copied into itself",
+        ),
         (&["cp", "one"], "give a source and a destination"),
     ] {
         let said = place.fails(1, arguments);
@@ -64,6 +72,7 @@ fn destinations_are_those_of_cp() {
             "{arguments:?}: {said}"
         );
     }
+    assert!(!place.ok(&["ls", "-A", "image:/dir"]).contains("fresh"));
     assert_clean(&image);
 }
 
@@ -218,4 +227,64 @@ fn capabilities_go_with_the_contents_that_they_were_of() {
         place.ok(words);
         assert_eq!(has("copy"), stays, "{words:?}");
     }
+}
+
+#[test]
+fn what_is_no_regular_file_on_the_host_is_written_and_stays() {
+    let place = Place::new();
+    place.image("image", "ext4", 32);
+    place.ok(&["mkdir", "image:/tree"]);
+    for path in ["image:/pipe", "image:/tree/pipe"] {
+        place.with_input(&["cp", "-", path], path.as_bytes());
+    }
+    fs::create_dir_all(place.path("dir/tree")).unwrap();
+    let pipe = place.path("dir/pipe");
+    let inner = place.path("dir/tree/pipe");
+    for path in [&pipe, &inner] {
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+    }
+    symlink("dir/pipe", place.path("link")).unwrap();
+    fs::create_dir(place.path("links")).unwrap();
+    symlink("../dir/pipe", place.path("links/pipe")).unwrap();
+    for (arguments, from, text) in [
+        (&["image:/pipe", "dir/pipe"][..], &pipe, "image:/pipe"),
+        (&["image:/pipe", "link"], &pipe, "image:/pipe"),
+        (&["image:/pipe", "dir"], &pipe, "image:/pipe"),
+        (&["image:/pipe", "links"], &pipe, "image:/pipe"),
+        (&["-r", "image:/tree", "dir"], &inner, "image:/tree/pipe"),
+    ] {
+        // Without a writer that comes it waits no longer than the test does.
+        let keeper = fs::OpenOptions::new().read(true).write(true).open(from);
+        let mut reader = fs::File::open(from).unwrap();
+        place.ok(&[&["cp"], arguments].concat());
+        let mut read = vec![0; text.len()];
+        std::io::Read::read_exact(&mut reader, &mut read).unwrap();
+        assert_eq!(String::from_utf8(read).unwrap(), text, "{arguments:?}");
+        drop(keeper);
+    }
+    assert!(place.path("link").is_symlink() && place.path("links/pipe").is_symlink());
+}
+
+#[test]
+fn what_leads_to_an_open_file_is_written_where_that_is() {
+    let place = Place::new();
+    place.image("image", "ext4", 32);
+    place.with_input(&["cp", "-", "image:/file"], b"file\n");
+    symlink("/dev/stdout", place.path("link")).unwrap();
+    let finefs = env!("CARGO_BIN_EXE_finefs");
+    for to in ["/dev/stdout", "/proc/self/fd/1", "/dev/fd/7", "link"] {
+        for redirected in [">", ">>"] {
+            fs::write(place.path("out"), "").unwrap();
+            let script = format!(
+                "{{ echo before; {finefs} cp image:/file {to} 7>&1; echo after; }} {redirected} out"
+            );
+            crate::support::run_in(&place.path("."), &script);
+            let out = fs::read_to_string(place.path("out")).unwrap();
+            assert_eq!(out, "before\nfile\nafter\n", "{to} {redirected}");
+        }
+    }
+    let said = place.fails(1, &["cp", "image:/file", "image:/file", "/dev/stdout"]);
+    assert!(said.contains("is no directory"), "{said}");
 }

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{KernelMount, Place, assert_clean, is_root};
+use crate::support::{KernelMount, Place, assert_clean, is_root, run_in};
 
 /// A tree that has something for each option.
 const TREE: &str = "mkdir -p d/sub; echo one > d/a; echo twotwo > d/b.txt; ln d/a d/sub/hard
@@ -15,20 +15,11 @@ const TREE: &str = "mkdir -p d/sub; echo one > d/a; echo twotwo > d/b.txt; ln d/
     touch -d 2001-01-01 d/f9; touch -d '2020-05-05 01:02:03.123456789' d/f10
     touch -a -d 2003-03-03 d/f9; touch -d 2019-01-01 d/a";
 
-fn sh(dir: &Path, script: &str) {
-    let mut command = Command::new("sh");
-    let done = command
-        .args(["-ec", script])
-        .current_dir(dir)
-        .env("TZ", "UTC");
-    assert!(done.status().unwrap().success());
-}
-
 /// A directory of the host, and an image with the same tree.
 fn pair(place: &Place) {
     place.image_with("image", 32, &["-t", "ext4", "-b", "4096", "-I", "256"]);
     fs::create_dir(place.path("host")).unwrap();
-    sh(&place.path("host"), TREE);
+    run_in(&place.path("host"), TREE);
     place.ok(&["cp", "-a", "host/d", "image:/"]);
 }
 

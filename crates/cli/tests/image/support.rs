@@ -121,6 +121,16 @@ pub fn run(program: &str, arguments: &[&OsStr]) -> Output {
     output
 }
 
+/// Runs a shell script in a directory; it must succeed.
+pub fn run_in(dir: &Path, script: &str) {
+    let mut command = Command::new("sh");
+    let done = command
+        .args(["-ec", script])
+        .current_dir(dir)
+        .env("TZ", "UTC");
+    assert!(done.status().unwrap().success(), "{script}");
+}
+
 /// The kernel's mount of an image, read-only unless options say else; gone when it is dropped.
 pub struct KernelMount {
     pub dir: PathBuf,

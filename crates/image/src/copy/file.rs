@@ -1,7 +1,7 @@
 //! Copying what is no directory.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,6 +13,9 @@ use super::{Context, Existing, Links, Makes, Options, data};
 use crate::attributes::{Attributes, Change, Lacking, Xattr};
 use crate::error::{Error, Result};
 use crate::tree::{Follow, SinkDir, SourceDir};
+
+/// Bytes that are moved at a time.
+const CHUNK: usize = 1 << 20;
 
 /// A file to copy.
 pub(super) struct Work<'a> {
@@ -67,6 +70,17 @@ impl Work<'_> {
     }
 
     fn copy(&self, context: &Context<'_>, buffer: &mut Vec<u8>) -> Result<Lacking> {
+        if self.attributes.kind == FileKind::Regular
+            && let Some(mut file) = special(
+                &*self.target.dir,
+                &self.to,
+                self.existing.as_ref(),
+                context.options,
+            )?
+        {
+            self.write_to(&mut *file, context, buffer)?;
+            return Ok(Lacking::default());
+        }
         let change = self.change(context)?;
         let sink = &*self.target.dir;
         if self.target.fresh.is_some() {
@@ -83,6 +97,33 @@ impl Work<'_> {
             let _ = sink.remove_all(&beside);
         }
         named.map_err(|error| renamed(error, &sink.shown(&beside), sink.shown(&self.to)))
+    }
+
+    /// Writes the data to what is no regular file, and keeps what that is.
+    fn write_to(
+        &self,
+        to: &mut dyn Write,
+        context: &Context<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<()> {
+        let source = self.source.open_file(&self.name, self.follow)?;
+        buffer.resize(buffer.len().max(CHUNK), 0);
+        let mut at = 0;
+        loop {
+            if context.progress.stop.load(Ordering::Relaxed) {
+                return Err(Error::new("", "interrupted"));
+            }
+            let count = source.read_at(&mut buffer[..CHUNK], at)?;
+            if count == 0 {
+                return Ok(());
+            }
+            at += count as u64;
+            let shown = || self.target.dir.shown(&self.to);
+            let written = to.write_all(&buffer[..count]);
+            written.map_err(|error| Error::host(shown(), error))?;
+            let bytes = &context.progress.bytes;
+            bytes.fetch_add(count as u64, Ordering::Relaxed);
+        }
     }
 
     /// What the copy gets: the source's attributes as far as they are kept, else those of the file
@@ -141,6 +182,25 @@ impl Work<'_> {
                 sink.apply(to, change)
             }
         }
+    }
+}
+
+/// What is there, open, where it is to be written and not replaced.
+fn special(
+    sink: &dyn SinkDir,
+    to: &OsStr,
+    existing: Option<&Attributes>,
+    options: &Options,
+) -> Result<Option<Box<dyn Write>>> {
+    let is_special = existing.is_some_and(|found| {
+        !matches!(
+            found.kind,
+            FileKind::Regular | FileKind::Directory | FileKind::Symlink
+        )
+    });
+    match is_special && options.writes_special {
+        true => sink.open_special(to),
+        false => Ok(None),
     }
 }
 
@@ -217,6 +277,12 @@ pub fn from_stream(
     if options.makes != Makes::Copies {
         return Err(Error::new(shown, "is a stream, which no link can lead to"));
     }
+    if let Some(mut file) = special(sink, to, existing.as_ref(), options)? {
+        return pump(stream, shown, &mut |data, _| {
+            let written = file.write_all(data);
+            written.map_err(|error| Error::host(sink.shown(to), error))
+        });
+    }
     let is_regular = |found: &&Attributes| found.kind == FileKind::Regular;
     let change = match existing.as_ref().filter(is_regular) {
         Some(found) => Change {
@@ -233,19 +299,7 @@ pub fn from_stream(
     let beside = temporary(sink, to)?;
     let mut take = || {
         let file = sink.create(&beside)?;
-        let mut buffer = vec![0; 1 << 20];
-        let mut at = 0;
-        loop {
-            let count = match stream.read(&mut buffer) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                count => count.map_err(|error| Error::host(shown, error))?,
-            };
-            if count == 0 {
-                break;
-            }
-            file.write_at(&buffer[..count], at)?;
-            at += count as u64;
-        }
+        pump(stream, shown, &mut |data, at| file.write_at(data, at))?;
         file.apply(&change)?;
         sink.rename(&beside, to)
     };
@@ -262,6 +316,27 @@ fn xattrs_left(sink: &dyn SinkDir, to: &OsStr) -> Result<Vec<Xattr>> {
     let mut xattrs = sink.xattrs_of(to)?;
     xattrs.retain(|(name, _)| name != "security.capability");
     Ok(xattrs)
+}
+
+/// Reads a stream to its end, and tells each piece with where it was.
+fn pump(
+    stream: &mut dyn Read,
+    shown: &str,
+    put: &mut dyn FnMut(&[u8], u64) -> Result<()>,
+) -> Result<()> {
+    let mut buffer = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        let count = match stream.read(&mut buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            count => count.map_err(|error| Error::host(shown, error))?,
+        };
+        if count == 0 {
+            return Ok(());
+        }
+        put(&buffer[..count], at)?;
+        at += count as u64;
+    }
 }
 
 /// Messages name the place that was asked for, not the one beside it.

@@ -133,6 +133,8 @@ pub struct Options {
     pub makes: Makes,
     /// Links take the place of files that are there.
     pub replaces_by_links: bool,
+    /// Devices, FIFOs and the like of the host that are there are written, not replaced.
+    pub writes_special: bool,
     /// Permission bits that new files do not get unless modes are kept.
     pub umask: u32,
     /// Threads, at least 1.
@@ -150,6 +152,7 @@ impl Default for Options {
             asks: false,
             makes: Makes::Copies,
             replaces_by_links: false,
+            writes_special: false,
             umask: 0o022,
             jobs: 1,
         }

@@ -314,7 +314,10 @@ impl<'a> Walker<'a> {
             let reason = "is a directory (-r copies it)";
             return Err(Error::new(source.shown(name), reason));
         }
-        if self.made.contains(&attributes.identity()) {
+        let is_first = self.levels.is_empty();
+        if self.made.contains(&attributes.identity())
+            || is_first && lies_in(&*target.dir, attributes)
+        {
             return Err(Error::new(
                 source.shown(name),
                 "would be copied into itself",
@@ -408,4 +411,22 @@ impl<'a> Walker<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a directory is another one, or lies in it.
+fn lies_in(dir: &dyn SinkDir, other: &Attributes) -> bool {
+    let mut name = String::from(".");
+    let mut below = None;
+    // What is so deep that its path is too long is found as it is walked.
+    while let Ok(Some(found)) = dir.find(OsStr::new(&name)) {
+        if found.identity() == other.identity() {
+            return true;
+        }
+        if below == Some(found.identity()) {
+            break;
+        }
+        below = Some(found.identity());
+        name += "/..";
+    }
+    false
 }
