@@ -140,6 +140,14 @@ impl Address {
         Ok(is_same_file(&path, disk) && own.start < bytes.end && bytes.start < own.end)
     }
 
+    /// As a user writes it, byte for byte; for people it is [`std::fmt::Display`]ed.
+    pub fn to_os_string(&self) -> OsString {
+        let mut text = self.image.clone();
+        text.push(":");
+        text.push(&self.path);
+        text
+    }
+
     /// The same image, another path.
     pub fn with_path(&self, path: PathBuf) -> Address {
         Address {

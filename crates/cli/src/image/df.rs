@@ -7,6 +7,7 @@ use clap::{ArgAction, Args};
 use serde::Serialize;
 
 use super::session::{Context, Session, print_json};
+use super::units::Units;
 use super::{Where, text};
 use crate::CliResult;
 use crate::output::print;
@@ -30,6 +31,19 @@ pub(crate) struct Df {
     /// Sizes in MiB
     #[arg(short, conflicts_with = "human_readable")]
     mebibytes: bool,
+    /// Sizes in units of so many bytes, or with k, m, g
+    #[arg(short = 'B', long, value_name = "SIZE",
+          conflicts_with_all = ["human_readable", "kibibytes", "mebibytes"])]
+    block_size: Option<Units>,
+    /// Local file systems, which all of them are
+    #[arg(short, long)]
+    local: bool,
+    /// As without it: what is in the image counts
+    #[arg(long, overrides_with = "sync")]
+    no_sync: bool,
+    /// The same
+    #[arg(long, overrides_with = "no_sync")]
+    sync: bool,
     /// With the head lines that POSIX has
     #[arg(short = 'P', long)]
     portability: bool,
@@ -95,22 +109,27 @@ impl Df {
     }
 
     fn table(&self, spaces: &[Space]) -> String {
-        let head = match (self.inodes, self.human_readable) {
+        let units = match &self.block_size {
+            _ if self.human_readable => Units::Human,
+            _ if self.mebibytes => Units::of(1 << 20),
+            Some(units) => units.clone(),
+            None => Units::of(1024),
+        };
+        let is_plain = self.portability && units == Units::of(1024);
+        let title = match is_plain {
+            true => "1024-blocks".to_owned(),
+            false => units.title(),
+        };
+        let head = match (self.inodes, &units) {
             (true, _) => ["Filesystem", "Inodes", "IUsed", "IFree", "IUse%"],
-            (false, true) => ["Filesystem", "Size", "Used", "Avail", "Use%"],
-            (false, false) if self.mebibytes => {
-                ["Filesystem", "1M-blocks", "Used", "Available", "Use%"]
-            }
-            (false, false) if self.portability => {
-                ["Filesystem", "1024-blocks", "Used", "Available", "Capacity"]
-            }
-            (false, false) => ["Filesystem", "1K-blocks", "Used", "Available", "Use%"],
+            (false, Units::Human) => ["Filesystem", &title, "Used", "Avail", "Use%"],
+            _ if self.portability => ["Filesystem", &title, "Used", "Available", "Capacity"],
+            _ => ["Filesystem", &title, "Used", "Available", "Use%"],
         };
         let number = |bytes: u64| match (self.inodes, self.human_readable) {
             (true, false) => bytes.to_string(),
-            (_, true) => text::human(bytes),
-            (false, false) if self.mebibytes => bytes.div_ceil(1 << 20).to_string(),
-            (false, false) => bytes.div_ceil(1024).to_string(),
+            (true, true) => text::human(bytes),
+            (false, _) => units.shown(bytes),
         };
         let mut rows = vec![head.map(str::to_owned)];
         rows.extend(spaces.iter().map(|space| {

@@ -2,16 +2,19 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args};
-use finefs_image::Attributes;
 use finefs_image::walk::{Found, Step, Walk};
+use finefs_image::{Address, Attributes};
 use serde::Serialize;
 
+use super::Where;
 use super::pattern::matches;
+use super::record::hex_unless_utf8;
 use super::session::{At, Context, Printer, Session, print_json};
-use super::{Where, text};
+use super::units::Units;
 use crate::CliResult;
 
 /// Show what directories of an image take, as du(1)
@@ -46,9 +49,9 @@ pub(crate) struct Du {
     #[arg(short, conflicts_with_all = ["human_readable", "bytes", "block_size"])]
     mebibytes: bool,
     /// Sizes in units of so many bytes, or with k, m, g
-    #[arg(short = 'B', long, value_name = "SIZE", value_parser = unit,
+    #[arg(short = 'B', long, value_name = "SIZE",
           conflicts_with_all = ["human_readable", "bytes"])]
-    block_size: Option<u64>,
+    block_size: Option<Units>,
     /// Of each directory without those in it
     #[arg(short = 'S', long)]
     separate_dirs: bool,
@@ -67,6 +70,17 @@ pub(crate) struct Du {
     /// A zero byte behind each line, not a new line
     #[arg(short = '0', long)]
     null: bool,
+    /// What operands that are symbolic links lead to
+    #[arg(
+        short = 'D',
+        visible_short_alias = 'H',
+        long,
+        overrides_with = "no_dereference"
+    )]
+    dereference_args: bool,
+    /// Follow no symbolic link, as without it
+    #[arg(short = 'P', long, overrides_with = "dereference_args")]
+    no_dereference: bool,
     /// Count a file as often as it is linked
     #[arg(short = 'l', long)]
     count_links: bool,
@@ -90,19 +104,6 @@ struct Sum {
     own: u64,
 }
 
-fn unit(text: &str) -> Result<u64, String> {
-    // A letter alone is one of its units.
-    let first = text.chars().next();
-    let text = match first.is_some_and(|first| first.is_ascii_digit()) {
-        true => text.to_owned(),
-        false => format!("1{text}"),
-    };
-    match crate::size::bytes(&text)? {
-        0 => Err("give a size above 0".to_owned()),
-        bytes => Ok(bytes),
-    }
-}
-
 fn threshold(text: &str) -> Result<i64, String> {
     let (digits, sign) = match text.strip_prefix('-') {
         Some(digits) => (digits, -1),
@@ -114,10 +115,29 @@ fn threshold(text: &str) -> Result<i64, String> {
         .map_err(|_| "give a smaller size".to_owned())
 }
 
-#[derive(Serialize)]
+/// A line of the list.
 struct Line {
     bytes: u64,
+    path: OsString,
+}
+
+/// The same as scripts read it.
+#[derive(Serialize)]
+struct Record {
+    bytes: u64,
     path: String,
+    /// The bytes of a path that is not UTF-8, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+}
+
+/// How a path below `start`, where `at` leads, is shown.
+fn shown(at: &At, start: &Address, path: &Path) -> Address {
+    let below = path.strip_prefix(&start.path).unwrap_or(path);
+    match below.as_os_str().is_empty() {
+        true => at.address.clone(),
+        false => at.address.with_path(at.path().join(below)),
+    }
 }
 
 impl Du {
@@ -134,7 +154,11 @@ impl Du {
             };
             total += self.count(&mut session, &at, &mut seen, &mut |line| {
                 match self.json {
-                    true => lines.push(line),
+                    true => lines.push(Record {
+                        bytes: line.bytes,
+                        path: line.path.display().to_string(),
+                        path_hex: hex_unless_utf8(&line.path),
+                    }),
                     false => self.print(&mut printer, &line)?,
                 }
                 Ok(())
@@ -142,7 +166,7 @@ impl Du {
         }
         let sum = Line {
             bytes: total,
-            path: "total".to_owned(),
+            path: "total".into(),
         };
         match (self.json, self.total) {
             (true, _) => print_json(&lines)?,
@@ -163,7 +187,13 @@ impl Du {
     ) -> CliResult<u64> {
         // Of the directories that have been entered, the first of all that is outside of them.
         let mut sums = vec![Sum::default()];
-        let mut walk = Walk::new(&at.fs, &at.address);
+        let mut start = at.address.clone();
+        if self.dereference_args
+            && let Ok(path) = at.fs.canonicalize(at.path())
+        {
+            start.path = path;
+        }
+        let mut walk = Walk::new(&at.fs, &start);
         // Directories that are left out are left, too.
         let mut is_left_out = false;
         while let Some(step) = walk.next() {
@@ -203,7 +233,7 @@ impl Du {
             if self.shows(&found) && self.is_large(bytes) {
                 tell(Line {
                     bytes,
-                    path: at.address.with_path(found.path).to_string(),
+                    path: shown(at, &start, &found.path).to_os_string(),
                 })?;
             }
         }
@@ -251,18 +281,16 @@ impl Du {
     }
 
     fn print(&self, printer: &mut Printer, line: &Line) -> CliResult<()> {
-        let unit = match self.mebibytes {
-            true => 1 << 20,
-            false => self.block_size.unwrap_or(1024),
+        let units = match &self.block_size {
+            _ if self.human_readable => Units::Human,
+            _ if self.bytes || self.inodes => Units::of(1),
+            _ if self.mebibytes => Units::of(1 << 20),
+            Some(units) => units.clone(),
+            None => Units::of(1024),
         };
-        let number = if self.human_readable {
-            text::human(line.bytes)
-        } else if self.bytes || self.inodes {
-            line.bytes.to_string()
-        } else {
-            line.bytes.div_ceil(unit).to_string()
-        };
-        let end = if self.null { '\0' } else { '\n' };
-        printer.put(format!("{number}\t{}{end}", line.path).as_bytes())
+        let end = if self.null { b"\0" } else { b"\n" };
+        let number = units.shown(line.bytes);
+        let path = line.path.as_encoded_bytes();
+        printer.put(&[number.as_bytes(), b"\t", path, end].concat())
     }
 }

@@ -160,16 +160,19 @@ impl Lsattr {
                 let Some(found) = session.check(found) else {
                     continue;
                 };
-                let (flags, path) = (found.flags(), place.address.to_string());
+                let flags = found.flags();
                 if self.json {
                     let letters = LETTERS.iter().filter(|(_, flag)| flags.contains(*flag));
                     records.push(Record {
-                        path,
+                        path: place.address.to_string(),
                         flags: letters.map(|(letter, _)| *letter).collect(),
                         bits: flags.bits(),
                     });
                 } else {
-                    printer.put(format!("{} {path}\n", columns(flags)).as_bytes())?;
+                    let path = place.address.to_os_string();
+                    let columns = columns(flags);
+                    let path = path.as_encoded_bytes();
+                    printer.put(&[columns.as_bytes(), b" ", path, b"\n"].concat())?;
                 }
             }
         }

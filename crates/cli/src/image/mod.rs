@@ -10,7 +10,7 @@
 //! | `copying` | what cp and mv share: progress, signals, what could not be done |
 //! | `session` | the images of one command, its messages and its status; what commands share |
 //! | `shell` | many commands on an image that is opened once |
-//! | `text` | modes, sizes and times as text; `clock`: local time |
+//! | `text` | modes, sizes and times as text; `units`: --block-size; `clock`: local time |
 //! | `mode` | chmod's modes; `date`: touch's times; `pattern`: find's names |
 //! | `through` | paths of the host that are written and never replaced |
 //! | `people` | names of users and groups, of the image |
@@ -53,6 +53,7 @@ pub(crate) mod text;
 mod through;
 mod tree;
 mod trim;
+mod units;
 mod xattr;
 
 use std::process::ExitCode;

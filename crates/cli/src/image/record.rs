@@ -79,7 +79,8 @@ fn kind(attributes: &Attributes) -> &'static str {
     }
 }
 
-fn hex_unless_utf8(path: &OsStr) -> Option<String> {
+/// The bytes of a path that is not UTF-8, in hexadecimal.
+pub(super) fn hex_unless_utf8(path: &OsStr) -> Option<String> {
     let bytes = path.as_encoded_bytes();
     let is_text = std::str::from_utf8(bytes).is_ok();
     (!is_text).then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -2,12 +2,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
+use std::iter::Peekable;
 use std::process::ExitCode;
 
 use clap::Args;
 use finefs::FileKind;
 use finefs_image::{Attributes, Time};
 
+use super::ls::for_terminal;
 use super::people::People;
 use super::record::Record;
 use super::session::{At, Context, Printer, Session, print_json};
@@ -35,6 +37,9 @@ pub(crate) struct Stat {
     /// What their file system is; formats have %n, %b, %f, %a, %c, %d, %s, %S, %l, %i, %t, %T
     #[arg(short, long)]
     file_system: bool,
+    /// Where attributes come from: always from the image
+    #[arg(long, value_name = "MODE")]
+    cached: Option<OsString>,
     /// As JSON, for scripts
     #[arg(long, conflicts_with_all = ["terse", "file_system"])]
     json: bool,
@@ -92,7 +97,7 @@ impl Stat {
                 (None, None) if self.terse => {
                     printer.put(&shown.formatted(OsStr::new(TERSE), true))?;
                 }
-                (None, None) => printer.put(shown.described().as_bytes())?,
+                (None, None) => printer.put(&shown.described())?,
             }
         }
         if self.json {
@@ -106,7 +111,6 @@ impl Stat {
     fn space(&self, at: &At) -> Vec<u8> {
         let space = at.fs.statfs();
         let value = |directive: u8| match directive {
-            b'n' => at.address.to_string(),
             b'b' => space.blocks.to_string(),
             b'f' => space.blocks_free.to_string(),
             b'a' => space.blocks_available.to_string(),
@@ -122,7 +126,11 @@ impl Stat {
         };
         let all = |format: &OsStr, has_escapes: bool| {
             expanded(format, has_escapes, &|field, directive| {
-                text::padded(field, value(directive).into_bytes())
+                let value = match directive {
+                    b'n' => at.address.to_os_string().into_encoded_bytes(),
+                    _ => value(directive).into_bytes(),
+                };
+                text::padded(field, value)
             })
         };
         match (&self.format, &self.printf) {
@@ -146,7 +154,7 @@ impl Stat {
 
 impl Shown<'_> {
     /// As without a format.
-    fn described(&self) -> String {
+    fn described(&self) -> Vec<u8> {
         let Attributes {
             size,
             sectors,
@@ -164,7 +172,6 @@ impl Shown<'_> {
             false => String::new(),
         };
         let mut out = String::new();
-        let _ = writeln!(out, "  File: {}", self.with_target());
         let _ = writeln!(
             out,
             "  Size: {size:<10}\tBlocks: {sectors:<10} IO Block: {:<6} {}",
@@ -189,25 +196,19 @@ impl Shown<'_> {
             let time = time.map_or("-".to_owned(), text::full_time);
             let _ = writeln!(out, "{name}: {time}");
         }
-        out
+        let name = self.with_target(&|name| for_terminal(&name));
+        [b"  File: ", name.as_slice(), b"\n", out.as_bytes()].concat()
     }
 
-    fn with_target(&self) -> String {
-        let place = &self.at.address;
+    /// The name, with what a symbolic link leads to; `written` says how they are written.
+    fn with_target(&self, written: &dyn Fn(Vec<u8>) -> Vec<u8>) -> Vec<u8> {
+        let name = written(self.at.address.to_os_string().into_encoded_bytes());
         let is_symlink = self.attributes.kind == FileKind::Symlink;
         match is_symlink.then(|| self.at.fs.read_link(self.at.path())) {
-            Some(Ok(target)) => format!("{place} -> {}", target.display()),
-            _ => place.to_string(),
-        }
-    }
-
-    /// The name in quotes, with what a symbolic link leads to.
-    fn quoted(&self) -> String {
-        let quoted = |text: String| format!("'{}'", text.replace('\'', "'\\''"));
-        let name = quoted(self.at.address.to_string());
-        let is_symlink = self.attributes.kind == FileKind::Symlink;
-        match is_symlink.then(|| self.at.fs.read_link(self.at.path())) {
-            Some(Ok(target)) => format!("{name} -> {}", quoted(target.display().to_string())),
+            Some(Ok(target)) => {
+                let target = written(target.into_os_string().into_encoded_bytes());
+                [&*name, b" -> ", &*target].concat()
+            }
             _ => name,
         }
     }
@@ -237,11 +238,33 @@ impl Shown<'_> {
                 };
                 text::padded(before, value.into_bytes())
             }
-            _ => text::padded(field, self.directive(directive)),
+            _ => match directive {
+                b'n' => {
+                    let name = self.at.address.to_os_string().into_encoded_bytes();
+                    text::padded_text(field, name)
+                }
+                b'N' => text::padded_text(field, self.with_target(&in_quotes)),
+                b'A' | b'F' | b'U' | b'G' | b'm' | b'C' | b'x' | b'y' | b'z' | b'w' => {
+                    text::padded_text(field, self.directive(field, directive))
+                }
+                directive => text::padded(field, self.directive(field, directive)),
+            },
         }
     }
 
-    fn directive(&self, directive: u8) -> Vec<u8> {
+    /// SELinux' label.
+    fn label(&self) -> String {
+        let label = self
+            .at
+            .fs
+            .symlink_get_xattr(self.at.path(), "security.selinux");
+        let label = label.map(|label| String::from_utf8_lossy(&label).into_owned());
+        label.map_or("?".to_owned(), |label| {
+            label.trim_end_matches('\0').to_owned()
+        })
+    }
+
+    fn directive(&self, field: &str, directive: u8) -> Vec<u8> {
         let Attributes {
             permissions,
             uid,
@@ -258,12 +281,14 @@ impl Shown<'_> {
         let full = |time: Option<Time>| time.map_or("-".to_owned(), text::full_time);
         match directive {
             b'%' => "%".to_owned(),
-            b'n' => self.at.address.to_string(),
-            b'N' => self.quoted(),
+            b'a' if field.contains('#') => format!("0{permissions:o}"),
             b'a' => format!("{permissions:o}"),
             b'A' => text::mode_string(attributes),
+            b'f' if field.contains('#') => format!("{:#x}", attributes.mode()),
             b'f' => format!("{:x}", attributes.mode()),
             b'F' => text::kind_name(attributes).to_owned(),
+            b's' if field.contains('+') => format!("+{size}"),
+            b's' if field.contains(' ') => format!(" {size}"),
             b's' => size.to_string(),
             b'b' => sectors.to_string(),
             b'B' => "512".to_owned(),
@@ -277,6 +302,11 @@ impl Shown<'_> {
             b't' => format!("{major:x}"),
             b'T' => format!("{minor:x}"),
             b'd' | b'D' => "0".to_owned(),
+            b'r' if field.ends_with('H') => major.to_string(),
+            b'r' if field.ends_with('L') => minor.to_string(),
+            b'r' => attributes.rdev.to_string(),
+            b'R' => format!("{:x}", attributes.rdev),
+            b'C' => self.label(),
             b'm' => "/".to_owned(),
             b'x' => full(Some(attributes.accessed)),
             b'y' => full(Some(attributes.modified)),
@@ -292,24 +322,61 @@ impl Shown<'_> {
     }
 }
 
-/// A format with what `field` says of the flags and the letter of each directive.
+/// As a shell reads it.
+fn in_quotes(name: Vec<u8>) -> Vec<u8> {
+    let parts: Vec<&[u8]> = name.split(|byte| *byte == b'\'').collect();
+    [b"'", parts.join(&b"'\\''"[..]).as_slice(), b"'"].concat()
+}
+
+/// What stands behind a backslash.
+fn escape(bytes: &mut Peekable<impl Iterator<Item = u8>>) -> u8 {
+    if let Some(byte) = number(bytes, 8, 3) {
+        return byte;
+    }
+    match bytes.next() {
+        Some(b'x') => number(bytes, 16, 2).unwrap_or(b'x'),
+        Some(b'a') => 7,
+        Some(b'b') => 8,
+        Some(b'e') => 27,
+        Some(b'f') => 12,
+        Some(b'n') => b'\n',
+        Some(b'r') => b'\r',
+        Some(b't') => b'\t',
+        Some(b'v') => 11,
+        Some(other) => other,
+        None => b'\\',
+    }
+}
+
+/// A number of so many digits at most, if one is there.
+fn number(bytes: &mut Peekable<impl Iterator<Item = u8>>, base: u32, digits: u32) -> Option<u8> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(base);
+    let mut value = None;
+    for _ in 0..digits {
+        let Some(byte) = bytes.next_if(|byte| digit(byte).is_some()) else {
+            break;
+        };
+        value = Some(value.unwrap_or(0) * base + digit(&byte).unwrap_or(0));
+    }
+    value.map(|value| value as u8)
+}
+
+/// A format with what `field` says of the flags and the letter of each directive. A letter that
+/// stands between these is the last of the flags.
 fn expanded(format: &OsStr, has_escapes: bool, field_of: &dyn Fn(&str, u8) -> Vec<u8>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut bytes = format.as_encoded_bytes().iter().copied().peekable();
     while let Some(byte) = bytes.next() {
         match byte {
-            b'\\' if has_escapes => out.push(match bytes.next() {
-                Some(b'n') => b'\n',
-                Some(b't') => b'\t',
-                Some(b'0') => 0,
-                Some(other) => other,
-                None => b'\\',
-            }),
+            b'\\' if has_escapes => out.push(escape(&mut bytes)),
             b'%' => {
-                let flags = |byte: &u8| matches!(byte, b'#' | b'-' | b'0' | b'1'..=b'9' | b'.');
+                let flags = |byte: &u8| b"#+- '.0123456789".contains(byte);
                 let mut field = String::new();
                 while let Some(flag) = bytes.next_if(flags) {
                     field.push(char::from(flag));
+                }
+                if let Some(half) = bytes.next_if(|byte| matches!(byte, b'H' | b'L')) {
+                    field.push(char::from(half));
                 }
                 match bytes.next() {
                     Some(directive) => out.extend(field_of(&field, directive)),

@@ -205,12 +205,26 @@ pub(super) fn now() -> Time {
     std::time::SystemTime::now().into()
 }
 
+/// The same of text, of which the precision says how much there is.
+pub(super) fn padded_text(field: &str, mut value: Vec<u8>) -> Vec<u8> {
+    let precision = field.split_once('.').map(|(_, digits)| digits.parse());
+    if let Some(length) = precision {
+        value.truncate(length.unwrap_or(0));
+    }
+    // Of the flags only this one is for text.
+    let flags_end = field.find(|c: char| ('1'..='9').contains(&c) || c == '.');
+    let (flags, width) = field.split_at(flags_end.unwrap_or(field.len()));
+    let flag = if flags.contains('-') { "-" } else { "" };
+    padded(&format!("{flag}{width}"), value)
+}
+
 /// With the width and the flags that stand between `%` and the directive.
 pub(super) fn padded(field: &str, value: Vec<u8>) -> Vec<u8> {
     let (flags, _precision) = field.split_once('.').unwrap_or((field, ""));
     let width_at = flags.find(|c: char| ('1'..='9').contains(&c));
     let (flags, width) = flags.split_at(width_at.unwrap_or(flags.len()));
     let missing = width
+        .trim_end_matches(['H', 'L'])
         .parse()
         .unwrap_or(0_usize)
         .min(4096)

@@ -52,7 +52,8 @@ impl Tree {
             }) else {
                 continue;
             };
-            printer.put(format!("{}\n", at.address).as_bytes())?;
+            let name = at.address.to_os_string();
+            printer.put(&[&for_terminal(name.as_encoded_bytes()), &b"\n"[..]].concat())?;
             let mut levels = Vec::new();
             self.open(&mut session, at, String::new(), &mut levels);
             while let Some(level) = levels.last_mut() {

@@ -108,7 +108,7 @@ impl Getfattr {
                 }
                 continue;
             }
-            printer.put(format!("# file: {}\n", at.address).as_bytes())?;
+            printer.put(&[b"# file: ", &*quoted(&at), b"\n"].concat())?;
             for (name, value) in &xattrs {
                 printer.put(name.as_encoded_bytes())?;
                 if self.dump || self.name.is_some() {
@@ -169,6 +169,19 @@ impl Setfattr {
             at.told(done)
         })
     }
+}
+
+/// The name of a file as getfattr(1) writes it on a line of its own.
+fn quoted(at: &At) -> Vec<u8> {
+    let name = at.address.to_os_string().into_encoded_bytes();
+    let mut out = Vec::with_capacity(name.len());
+    for byte in name {
+        match byte {
+            b'\n' | b'\r' | b'\\' => out.extend(format!("\\{byte:03o}").bytes()),
+            byte => out.push(byte),
+        }
+    }
+    out
 }
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -10,7 +10,7 @@ use crate::support::{KernelMount, Place, assert_clean, is_root, run_in};
 
 /// A tree that has something for each option.
 const TREE: &str = "mkdir -p d/sub; echo one > d/a; echo twotwo > d/b.txt; ln d/a d/sub/hard
-    ln -s a d/link; touch d/.dot d/back~ 'd/q\"uote'; head -c 300000 /dev/zero > d/big
+    ln -s a d/link; ln -s sub d/tosub; touch d/.dot d/back~ 'd/q\"uote'; head -c 300000 /dev/zero > d/big
     chmod 755 d/b.txt; chmod 4711 d/big; chown 70005:70006 d/sub
     touch -d 2001-01-01 d/f9; touch -d '2020-05-05 01:02:03.123456789' d/f10
     touch -a -d 2003-03-03 d/f9; touch -d 2019-01-01 d/a";
@@ -87,6 +87,23 @@ fn what_is_read_is_shown_as_coreutils_show_it() {
         "ls -lsh @/d",
         "ls -m @/d",
         "ls -C -w 30 @/d",
+        "ls -C -w 0 @/d",
+        "ls -x -T 0 -w 30 @/d",
+        "ls -x -T 0 -w 24 @/d",
+        "ls --format=vertical -w 40 -T 0 @/d",
+        "ls --format=long --color=auto @/d",
+        "ls --format=single-column --color=never @/d",
+        "ls --indicator-style=slash @/d",
+        "ls --indicator-style=classify -l @/d",
+        "ls --quoting-style=c @/d",
+        "ls --quoting-style=escape --show-control-chars @/d",
+        "ls -ls --block-size=K @/d",
+        "ls -ls --block-size=4k @/d",
+        "ls -l --time-style=posix-long-iso @/d",
+        "ls -Hl @/d/link",
+        "ls -F -l @/d",
+        "ls --hide '*.txt' @/d",
+        "ls -a --hide '*.txt' @/d",
         "ls -p @/d",
         "ls --file-type @/d",
         "ls -Q @/d",
@@ -114,6 +131,11 @@ fn what_is_read_is_shown_as_coreutils_show_it() {
         "du -s @/d @/d",
         "du -c @/d/sub @/d",
         "du -l -x -k @/d",
+        "du -l -BM @/d",
+        "du -P -a @/d/tosub",
+        "du -D -a @/d/tosub @/d/link",
+        "du -lH @/d/tosub",
+        "du -a @/d",
         "find @/d -newer @/d/f10 -type f",
         "find @/d -neweram @/d/f9",
         "find @/d -newermt '2 years ago'",
@@ -126,6 +148,8 @@ fn what_is_read_is_shown_as_coreutils_show_it() {
         "find @/d -name a -printf '%p\\c\\n'",
         "find @/d/a @/d/b.txt -print -quit -print",
         "stat -c '%n %.3Y %.Y %.0X %N %06s' @/d/f10 @/d/link",
+        "stat -c '%#a %#f %+s % s %.5n|%12n|%-12n|%08n' @/d/f10",
+        "stat --cached=never --printf '\\x41\\101\\060\\a\\e\\\\\\n' @/d/f10",
         "stat -f -c '%l %t %T %s %S %b %f %c %d' @/d",
         "stat -f -t @/d/zz",
     ] {
@@ -146,6 +170,7 @@ fn what_is_read_is_shown_as_coreutils_show_it() {
         "-tSU -t",
         "-S -X",
         "--group-directories-first -r",
+        "--sort=width",
     ] {
         let options: Vec<&str> = options.split(' ').collect();
         let ours = place.ok(&[&["ls"], &options[..], &["image:/d"]].concat());
@@ -157,6 +182,74 @@ fn what_is_read_is_shown_as_coreutils_show_it() {
             .output()
             .unwrap();
         assert_eq!(ours, String::from_utf8_lossy(&theirs.stdout), "{options:?}");
+    }
+}
+
+/// What a program prints, byte for byte.
+fn raw(mut command: Command) -> Vec<u8> {
+    let output = command.env("TZ", "UTC").output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    output.stdout
+}
+
+#[test]
+fn names_that_are_no_text_come_as_their_bytes() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    place.image("image", "ext4", 32);
+    fs::create_dir(place.path("host")).unwrap();
+    // A byte that is no text, a letter of two bytes, a new line, a bell; a device, and ACLs.
+    let script = "mkdir d; cd d; touch \"$(printf 'bad\\377')\" 'ä' \"$(printf 'a\\nb\\007')\"
+        mkdir \"$(printf 'dir\\377')\"; touch \"$(printf 'dir\\377/x')\"; ln -s \"$(printf 'to\\376')\" link
+        mknod node c 5 1; mkdir acl; setfacl -d -m u:1000:rwx acl; setfacl -m g:7:r acl";
+    run_in(&place.path("host"), script);
+    place.ok(&["cp", "-a", "host/d", "image:/"]);
+    let mount = KernelMount::new(&place, &place.path("image"), "ro");
+    for line in [
+        "ls -Q @/d",
+        "ls -b @/d",
+        "ls -q @/d",
+        "ls @/d",
+        "ls -l @/d",
+        "ls -lb @/d",
+        "ls -nd @/d/acl",
+        "ls -n @/d/link",
+        "ls -R @/d",
+        "ls -m @/d/acl @/d",
+        "stat -c '%n %r %R %Hr %Lr %t' @/d/link @/d/node",
+        "du -0S --apparent-size @/d",
+        "getfattr -dm - @/d/acl",
+        "lsattr -d @/d",
+    ] {
+        let words = words(line);
+        let at = |to: &str| {
+            words
+                .iter()
+                .map(|word| word.replace('@', to))
+                .collect::<Vec<_>>()
+        };
+        let (own, other) = (at("image:"), at("."));
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        let ours = raw(place.finefs(&own));
+        let mut command = Command::new(&other[0]);
+        command.args(&other[1..]).current_dir(&mount.dir);
+        command.env("LC_ALL", "C.UTF-8");
+        let theirs = raw(command);
+        let shown = |bytes: &[u8]| {
+            let text: String = bytes.escape_ascii().to_string();
+            let mut lines: Vec<String> = text
+                .replace("image:/", "")
+                .replace("./", "")
+                .split("\\n")
+                .flat_map(|line| line.split("\\x00"))
+                .map(str::to_owned)
+                .collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(shown(&ours), shown(&theirs), "{line}");
     }
 }
 

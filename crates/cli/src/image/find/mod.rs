@@ -184,7 +184,7 @@ impl Search<'_> {
                     self.printer.put(&format.print(at, start, found, people))?;
                 }
                 Expression::Print0 => self.printer.put(&[&shown(at), &b"\0"[..]].concat())?,
-                Expression::Ls => self.printer.put(line(at, found, people).as_bytes())?,
+                Expression::Ls => self.printer.put(&line(at, found, people))?,
                 _ => self.printer.put(&[&shown(at), &b"\n"[..]].concat())?,
             }
         }
@@ -194,14 +194,13 @@ impl Search<'_> {
 
 /// The operand's image and the path, byte for byte.
 fn shown(at: &At) -> Vec<u8> {
-    let image = at.address.image.as_encoded_bytes();
-    [image, b":", at.path().as_os_str().as_encoded_bytes()].concat()
+    at.address.to_os_string().into_encoded_bytes()
 }
 
-fn line(at: &At, found: &Found, people: &People) -> String {
+fn line(at: &At, found: &Found, people: &People) -> Vec<u8> {
     let attributes = &found.attributes;
-    format!(
-        "{:9} {:6} {} {:3} {:8} {:8} {:8} {} {}\n",
+    let facts = format!(
+        "{:9} {:6} {} {:3} {:8} {:8} {:8} {} ",
         attributes.ino,
         attributes.sectors / 2,
         text::mode_string(attributes),
@@ -210,6 +209,6 @@ fn line(at: &At, found: &Found, people: &People) -> String {
         people.group(attributes.gid),
         attributes.size,
         text::list_time(attributes.modified, text::now()),
-        at.address
-    )
+    );
+    [facts.as_bytes(), &shown(at), b"\n"].concat()
 }

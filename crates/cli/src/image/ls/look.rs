@@ -1,5 +1,6 @@
 //! What a list looks like.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 
 use clap::{Args, ValueEnum};
@@ -12,6 +13,7 @@ use crate::CliResult;
 use crate::image::people::People;
 use crate::image::session::Printer;
 use crate::image::text;
+use crate::image::units::Units;
 
 #[derive(Args)]
 pub(super) struct Look {
@@ -42,6 +44,9 @@ pub(super) struct Look {
     /// In KiB, as without it
     #[arg(short, long)]
     kibibytes: bool,
+    /// Sizes and space in units of so many bytes, or with k, m, g
+    #[arg(long, value_name = "SIZE", conflicts_with = "human_readable")]
+    block_size: Option<Units>,
     /// The time of the last change of attributes; without -l and -t, sort by it
     #[arg(short = 'c', overrides_with_all = ["is_accessed", "time"])]
     is_changed: bool,
@@ -54,7 +59,7 @@ pub(super) struct Look {
     /// Times in full, with -l
     #[arg(long)]
     full_time: bool,
-    /// Times so: full-iso, long-iso, iso, locale, or +FORMAT as date(1) has it
+    /// Times so: full-iso, long-iso, iso, locale, posix-STYLE, or +FORMAT as date(1) has it
     #[arg(long, value_name = "STYLE", value_parser = time_style)]
     time_style: Option<String>,
     /// A character behind names that says what they are
@@ -78,16 +83,39 @@ pub(super) struct Look {
     /// Names as they are
     #[arg(short = 'N', long, overrides_with_all = ["quote_name", "escape", "hide_control_chars"])]
     literal: bool,
+    /// The same by a word
+    #[arg(long, value_name = "WORD")]
+    #[arg(overrides_with_all = ["quote_name", "escape", "hide_control_chars", "literal"])]
+    quoting_style: Option<Quoting>,
+    /// Control characters as they are, also on a terminal
+    #[arg(long, overrides_with_all = ["hide_control_chars"])]
+    show_control_chars: bool,
+    /// What stands behind names, by a word
+    #[arg(long, value_name = "WORD")]
+    indicator_style: Option<Marks>,
+    /// No colours, whatever it says
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
+          default_missing_value = "always")]
+    color: Option<String>,
+    /// How names are laid out, by a word
+    #[arg(long, value_name = "WORD")]
+    format: Option<Layout>,
     /// One name a line
     #[arg(short = '1')]
     is_single: bool,
     /// In columns, as on a terminal without it
     #[arg(short = 'C')]
     has_columns: bool,
+    /// The same, by lines
+    #[arg(short = 'x')]
+    goes_across: bool,
     /// On lines, with commas between names
     #[arg(short = 'm')]
     has_commas: bool,
-    /// So many characters a line
+    /// As without it: columns are filled with blanks
+    #[arg(short = 'T', long, value_name = "COUNT")]
+    tabsize: Option<usize>,
+    /// So many characters a line; 0 for no limit
     #[arg(short, long, value_name = "COUNT")]
     width: Option<usize>,
     /// A zero byte behind each name, not a new line
@@ -119,7 +147,49 @@ impl WhichTime {
     }
 }
 
+/// How names are laid out.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Layout {
+    #[value(alias = "verbose")]
+    Long,
+    SingleColumn,
+    Vertical,
+    #[value(alias = "horizontal")]
+    Across,
+    Commas,
+}
+
+/// What stands behind names.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Marks {
+    None,
+    Slash,
+    FileType,
+    Classify,
+}
+
+/// How names are written.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Quoting {
+    Literal,
+    C,
+    Escape,
+}
+
+/// True where people have no language of their own.
+fn is_posix() -> bool {
+    let given = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let name = ["LC_ALL", "LC_TIME", "LANG"].into_iter().find(given);
+    let locale = name.and_then(std::env::var_os);
+    locale.is_none_or(|locale| locale == "C" || locale == "POSIX")
+}
+
 fn time_style(style: &str) -> Result<String, String> {
+    let style = match style.strip_prefix("posix-") {
+        Some(_) if is_posix() => "locale",
+        Some(style) => style,
+        None => style,
+    };
     match style {
         "full-iso" | "long-iso" | "iso" | "locale" => Ok(style.to_owned()),
         style if style.starts_with('+') => Ok(style.to_owned()),
@@ -129,6 +199,8 @@ fn time_style(style: &str) -> Result<String, String> {
 
 /// Cells of a long line, in their order.
 const CELLS: usize = 8;
+/// Which of them is the mode.
+const MODE: usize = 2;
 
 impl Look {
     pub fn is_long(&self) -> bool {
@@ -137,11 +209,32 @@ impl Look {
             || self.numeric_uid_gid
             || self.lacks_owner
             || self.lacks_group
+            || self.format == Some(Layout::Long)
     }
 
     /// Whether links are told from what they lead to.
     pub fn has_all_marks(&self) -> bool {
-        self.classify
+        self.classify || self.indicator_style == Some(Marks::Classify)
+    }
+
+    /// The units of sizes, and of space.
+    fn units(&self) -> (Units, Units) {
+        match &self.block_size {
+            _ if self.human_readable => (Units::Human, Units::Human),
+            Some(units) => (units.clone(), units.clone()),
+            None => (Units::of(1), Units::of(1024)),
+        }
+    }
+
+    /// Whether names stand in columns, in lines, or with commas; `None`: one a line.
+    fn layout(&self) -> Option<Layout> {
+        let given = self.format.filter(|layout| *layout != Layout::SingleColumn);
+        match () {
+            () if self.has_commas => Some(Layout::Commas),
+            () if self.goes_across => Some(Layout::Across),
+            () if self.has_columns => Some(Layout::Vertical),
+            () => given,
+        }
     }
 
     pub fn time(&self) -> WhichTime {
@@ -172,10 +265,7 @@ impl Look {
     }
 
     fn space(&self, sectors: u64) -> String {
-        match self.human_readable {
-            true => text::human(sectors * 512),
-            false => sectors.div_ceil(2).to_string(),
-        }
+        self.units().1.shown(sectors * 512)
     }
 
     pub fn print_all(&self, printer: &mut Printer, entries: &[Entry]) -> CliResult<()> {
@@ -201,10 +291,11 @@ impl Look {
                 [shown.into_bytes(), self.shown(entry)].concat()
             })
             .collect();
-        match self.columns() {
-            _ if self.has_commas => print_commas(printer, &names, self.columns().unwrap_or(80)),
-            Some(width) => print_columns(printer, &names, width),
-            None => names.iter().try_for_each(|name| {
+        match (self.columns(), self.layout()) {
+            (width, Some(Layout::Commas)) => print_commas(printer, &names, width.unwrap_or(80)),
+            (Some(width), Some(Layout::Across)) => print_columns(printer, &names, width, true),
+            (Some(width), _) => print_columns(printer, &names, width, false),
+            (None, _) => names.iter().try_for_each(|name| {
                 printer.put(name)?;
                 printer.put(self.end().to_string().as_bytes())
             }),
@@ -214,8 +305,13 @@ impl Look {
     /// The characters of a line; `None` where each name has its own.
     fn columns(&self) -> Option<usize> {
         let is_terminal = std::io::stdout().is_terminal();
-        if self.is_single || self.zero || !is_terminal && !self.has_columns && !self.has_commas {
+        let is_single = self.is_single || self.format == Some(Layout::SingleColumn);
+        if is_single || self.zero || !is_terminal && self.layout().is_none() {
             return None;
+        }
+        // A line may be as long as it must be.
+        if self.width == Some(0) {
+            return Some(usize::MAX / 2);
         }
         let terminal = || {
             let size = tcgetwinsize(std::io::stdout()).ok().filter(|_| is_terminal);
@@ -236,22 +332,46 @@ impl Look {
     /// The name with what stands behind it.
     fn shown(&self, entry: &Entry) -> Vec<u8> {
         let mut shown = self.quoted(entry.name.as_encoded_bytes());
-        let mark = mark(&entry.attributes);
-        let has_mark = self.classify
-            || self.file_type && mark != b"*"
-            || self.marks_directories && mark == b"/";
         // Behind a link in a long line stands where it leads.
-        if has_mark && !(self.is_long() && mark == b"@") {
-            shown.extend(mark);
+        if !(self.is_long() && entry.attributes.kind == FileKind::Symlink) {
+            shown.extend(self.mark(&entry.attributes));
         }
         shown
     }
 
+    /// What stands behind the name of such a file.
+    fn mark(&self, attributes: &Attributes) -> &'static [u8] {
+        let mark = mark(attributes);
+        let style = self.indicator_style;
+        let has_mark = self.has_all_marks()
+            || (self.file_type || style == Some(Marks::FileType)) && mark != b"*"
+            || (self.marks_directories || style == Some(Marks::Slash)) && mark == b"/";
+        if has_mark { mark } else { b"" }
+    }
+
+    /// Where a link leads, as it stands behind its name.
+    fn target(&self, entry: &Entry) -> Vec<u8> {
+        let Ok(target) = entry.at.fs.read_link(entry.at.path()) else {
+            return Vec::new();
+        };
+        let found = entry.at.fs.metadata(entry.at.path());
+        let found = found.map(|found| Attributes::inside(&found, 0));
+        let mark = found.map_or(&b""[..], |found| self.mark(&found));
+        let target = self.quoted(target.as_os_str().as_encoded_bytes());
+        [b" -> ", target.as_slice(), mark].concat()
+    }
+
     fn quoted(&self, name: &[u8]) -> Vec<u8> {
-        let hides = std::io::stdout().is_terminal() && !self.literal || self.hide_control_chars;
-        match (self.quote_name, self.escape) {
-            (true, _) => [b"\"", escaped(name, b'"').as_slice(), b"\""].concat(),
-            (_, true) => escaped(name, b' '),
+        let shows = self.literal || self.show_control_chars;
+        let hides = std::io::stdout().is_terminal() && !shows || self.hide_control_chars;
+        let style = match (self.quote_name, self.escape) {
+            (true, _) => Some(Quoting::C),
+            (_, true) => Some(Quoting::Escape),
+            _ => self.quoting_style,
+        };
+        match style {
+            Some(Quoting::C) => [b"\"", escaped(name, b'"').as_slice(), b"\""].concat(),
+            Some(Quoting::Escape) => escaped(name, b' '),
             _ if hides => without_controls(name),
             _ => name.to_vec(),
         }
@@ -263,9 +383,21 @@ impl Look {
             _ => People::nobody(),
         };
         let now = text::now();
+        let acls: Vec<bool> = entries.iter().map(has_acl).collect();
+        // Where one has a sign, all have its column.
+        let sign = |has_acl: bool| match (has_acl, acls.contains(&true)) {
+            (true, _) => "+",
+            (false, true) => " ",
+            (false, false) => "",
+        };
         let rows: Vec<[String; CELLS]> = entries
             .iter()
-            .map(|entry| self.cells(&entry.attributes, &people, now))
+            .zip(&acls)
+            .map(|(entry, has_acl)| {
+                let mut cells = self.cells(&entry.attributes, &people, now);
+                cells[MODE] += sign(*has_acl);
+                cells
+            })
             .collect();
         let width = |cell: usize| rows.iter().map(|row| row[cell].len()).max().unwrap_or(0);
         let widths: [usize; CELLS] = std::array::from_fn(width);
@@ -281,11 +413,8 @@ impl Look {
             }
             let mut line = line.into_bytes();
             line.extend(self.shown(entry));
-            if entry.attributes.kind == FileKind::Symlink
-                && let Ok(target) = entry.at.fs.read_link(entry.at.path())
-            {
-                line.extend(b" -> ");
-                line.extend(self.quoted(target.as_os_str().as_encoded_bytes()));
+            if entry.attributes.kind == FileKind::Symlink {
+                line.extend(self.target(entry));
             }
             line.extend(self.end().to_string().bytes());
             printer.put(&line)?;
@@ -299,8 +428,7 @@ impl Look {
                 let (major, minor) = text::device_numbers(attributes);
                 format!("{major}, {minor}")
             }
-            false if self.human_readable => text::human(attributes.size),
-            false => attributes.size.to_string(),
+            false => self.units().0.shown(attributes.size),
         };
         let time = self.time().of(attributes);
         let time = match self.time_style.as_deref() {
@@ -333,6 +461,16 @@ impl Look {
     }
 }
 
+/// Whether a file has an ACL, which the mode alone does not tell.
+fn has_acl(entry: &Entry) -> bool {
+    let names = match entry.attributes.kind {
+        FileKind::Symlink => return false,
+        _ => entry.at.fs.list_xattrs(entry.at.path()),
+    };
+    let is_acl = |name: &OsString| name.as_encoded_bytes().starts_with(b"system.posix_acl_");
+    names.is_ok_and(|names| names.iter().any(is_acl))
+}
+
 fn mark(attributes: &Attributes) -> &'static [u8] {
     match attributes.kind {
         FileKind::Directory => b"/",
@@ -353,45 +491,94 @@ pub(in crate::image) fn for_terminal(name: &[u8]) -> Vec<u8> {
 }
 
 fn without_controls(name: &[u8]) -> Vec<u8> {
-    let shown = |byte: &u8| if byte.is_ascii_control() { b'?' } else { *byte };
-    name.iter().map(shown).collect()
-}
-
-/// With `\\` before a backslash and `special`, and control characters as C writes them.
-fn escaped(name: &[u8], special: u8) -> Vec<u8> {
-    let mut shown = Vec::new();
-    for byte in name {
-        match *byte {
-            b'\n' => shown.extend(b"\\n"),
-            b'\t' => shown.extend(b"\\t"),
-            b'\r' => shown.extend(b"\\r"),
-            byte if byte == special || byte == b'\\' => shown.extend([b'\\', byte]),
-            byte if byte.is_ascii_control() => shown.extend(format!("\\{byte:03o}").bytes()),
-            byte => shown.push(byte),
-        }
+    let mut shown = Vec::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        let letters = chunk.valid().chars();
+        let letters = letters.map(|letter| if letter.is_control() { '?' } else { letter });
+        shown.extend(letters.collect::<String>().bytes());
+        shown.extend(chunk.invalid().iter().map(|_| b'?'));
     }
     shown
 }
 
-/// In columns, down first, as ls does on a terminal.
-fn print_columns(printer: &mut Printer, names: &[Vec<u8>], width: usize) -> CliResult<()> {
+/// With `\\` before a backslash and `special`, and control characters and bytes that are no text
+/// as C writes them.
+fn escaped(name: &[u8], special: u8) -> Vec<u8> {
+    let mut shown = Vec::new();
+    for chunk in name.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            let mut buffer = [0; 4];
+            let bytes = letter.encode_utf8(&mut buffer).bytes();
+            match letter {
+                '\x07' => shown.extend(b"\\a"),
+                '\x08' => shown.extend(b"\\b"),
+                '\t' => shown.extend(b"\\t"),
+                '\n' => shown.extend(b"\\n"),
+                '\x0b' => shown.extend(b"\\v"),
+                '\x0c' => shown.extend(b"\\f"),
+                '\r' => shown.extend(b"\\r"),
+                letter if letter == char::from(special) || letter == '\\' => {
+                    shown.extend([b'\\', letter as u8]);
+                }
+                letter if letter.is_control() => shown.extend(bytes.flat_map(octal)),
+                _ => shown.extend(bytes),
+            }
+        }
+        shown.extend(chunk.invalid().iter().copied().flat_map(octal));
+    }
+    shown
+}
+
+fn octal(byte: u8) -> Vec<u8> {
+    format!("\\{byte:03o}").into_bytes()
+}
+
+/// In columns, down first as ls does on a terminal, or across.
+fn print_columns(
+    printer: &mut Printer,
+    names: &[Vec<u8>],
+    width: usize,
+    is_across: bool,
+) -> CliResult<()> {
     let length = |name: &Vec<u8>| String::from_utf8_lossy(name).chars().count();
-    let widest = |rows: usize| -> Vec<usize> {
-        let column = |names: &[Vec<u8>]| names.iter().map(length).max().unwrap_or(0);
-        names.chunks(rows).map(column).collect()
+    // Which name stands at a place of a table of so many columns and rows.
+    let at = |column: usize, row: usize, (columns, rows): (usize, usize)| match is_across {
+        true => names.get(row * columns + column),
+        false => names.get(column * rows + row),
     };
-    let fits =
-        |rows: &usize| widest(*rows).iter().map(|column| column + 2).sum::<usize>() < width + 2;
-    let rows = (1..=names.len()).find(fits).unwrap_or(names.len().max(1));
-    let widths = widest(rows);
+    let widest = |table: (usize, usize)| -> Vec<usize> {
+        let names = |column| (0..table.1).filter_map(move |row| at(column, row, table));
+        let columns = 0..table.0;
+        columns
+            .map(|column| names(column).map(length).max().unwrap_or(0))
+            .collect()
+    };
+    let fits = |table: &(usize, usize)| {
+        let widths = widest(*table)
+            .iter()
+            .map(|column| column + 2)
+            .sum::<usize>();
+        widths < width + 2
+    };
+    let all = names.len();
+    let table = match is_across {
+        true => (1..=all)
+            .rev()
+            .map(|columns| (columns, all.div_ceil(columns)))
+            .find(fits),
+        false => (1..=all).map(|rows| (all.div_ceil(rows), rows)).find(fits),
+    };
+    let table = table.unwrap_or((1, all));
+    let (widths, rows) = (widest(table), table.1);
     for row in 0..rows.min(names.len()) {
         let mut line = Vec::new();
         for (column, width) in widths.iter().enumerate() {
-            let Some(name) = names.get(column * rows + row) else {
+            let Some(name) = at(column, row, table) else {
                 break;
             };
             line.extend(name);
-            if names.get((column + 1) * rows + row).is_some() {
+            let is_last = column + 1 == widths.len();
+            if !is_last && at(column + 1, row, table).is_some() {
                 line.extend(vec![b' '; width + 2 - length(name)]);
             }
         }

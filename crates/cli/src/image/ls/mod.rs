@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args, ValueEnum};
+use finefs::FileKind;
 use finefs_image::{Attributes, walk};
 
 use self::look::Look;
@@ -42,9 +43,15 @@ pub(crate) struct Ls {
     /// Directories themselves, not what is in them
     #[arg(short, long)]
     directory: bool,
+    /// Not names like this, unless -a or -A is given
+    #[arg(long, value_name = "PATTERN")]
+    hide: Vec<OsString>,
     /// What symbolic links lead to
     #[arg(short = 'L', long)]
     dereference: bool,
+    /// What operands that are symbolic links lead to
+    #[arg(short = 'H', long)]
+    dereference_command_line: bool,
     #[command(flatten)]
     order: Order,
     #[command(flatten)]
@@ -80,7 +87,7 @@ struct Order {
     /// The same, with all names
     #[arg(short = 'f')]
     is_raw: bool,
-    /// The same by a word: name, none, time, size, extension, version
+    /// The same by a word: name, none, time, size, extension, version, width
     #[arg(long, value_name = "WORD", overrides_with_all = SORTS)]
     sort: Option<Sort>,
     /// The other way round
@@ -109,6 +116,7 @@ enum Sort {
     Size,
     Extension,
     Version,
+    Width,
 }
 
 impl Order {
@@ -172,7 +180,8 @@ impl Ls {
                 printer.put(b"\n")?;
             }
             if has_heads {
-                printer.put(at.address.to_string().as_bytes())?;
+                let name = at.address.to_os_string();
+                printer.put(&for_terminal(name.as_encoded_bytes()))?;
                 printer.put(b":\n")?;
             }
             self.look.print_total(&mut printer, &entries)?;
@@ -190,7 +199,8 @@ impl Ls {
     fn find(&self, session: &mut Session, operand: &OsStr) -> finefs_image::Result<Entry> {
         let at = session.read(operand)?;
         let follows = !(self.look.is_long() || self.directory || self.look.has_all_marks())
-            || self.dereference;
+            || self.dereference
+            || self.dereference_command_line;
         let found = match follows {
             true => at
                 .fs
@@ -199,7 +209,7 @@ impl Ls {
             false => at.fs.symlink_metadata(at.path()),
         };
         Ok(Entry {
-            name: at.address.to_string().into(),
+            name: at.address.to_os_string(),
             attributes: Attributes::inside(&at.told(found)?, 0),
             at,
         })
@@ -229,7 +239,12 @@ impl Ls {
                 || self
                     .ignore
                     .iter()
-                    .any(|pattern| matches(pattern.as_encoded_bytes(), bytes));
+                    .any(|pattern| matches(pattern.as_encoded_bytes(), bytes))
+                || !(shows_all || self.almost_all)
+                    && self
+                        .hide
+                        .iter()
+                        .any(|pattern| matches(pattern.as_encoded_bytes(), bytes));
             !is_left_out && (shows_all || self.almost_all || !bytes.starts_with(b"."))
         };
         let dots = dots.into_iter().filter(|_| shows_all && !self.almost_all);
@@ -268,13 +283,22 @@ impl Ls {
             Sort::Extension => {
                 entries.sort_by(|one, other| extension(&one.name).cmp(extension(&other.name)));
             }
+            Sort::Width => {
+                entries.sort_by_cached_key(|entry| entry.name.to_string_lossy().chars().count())
+            }
             Sort::Version => entries.sort_by_cached_key(|entry| version(&entry.name)),
         }
         if self.order.reverse {
             entries.reverse();
         }
         if self.order.group_directories_first {
-            entries.sort_by_key(|entry| !entry.attributes.is_directory());
+            let leads_to_one = |entry: &Entry| {
+                let found = entry.at.fs.metadata(entry.at.path());
+                entry.attributes.kind == FileKind::Symlink && found.is_ok_and(|it| it.is_dir())
+            };
+            entries.sort_by_cached_key(|entry| {
+                !entry.attributes.is_directory() && !leads_to_one(entry)
+            });
         }
     }
 
