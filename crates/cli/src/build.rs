@@ -121,6 +121,7 @@ impl Build {
             keeps_whiteouts: self.whiteouts == Whiteouts::Overlayfs,
             keys: self.keys,
             journals: self.journals.paths,
+            ..Rules::default()
         };
         if self.onto {
             let added = run_onto(&self.image, &sources, &rules, jobs)?;

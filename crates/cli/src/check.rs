@@ -8,6 +8,7 @@ use clap::Args;
 use finefs::front_end::{Format, format_of};
 use finefs_block::{Access, BlockDevice};
 use finefs_check::{Options, Report};
+use finefs_image::address::{partitions_named, whole};
 
 use crate::journals::Journals;
 use crate::{CliResult, Failure, output, progress, size};
@@ -53,7 +54,8 @@ impl Check {
         }
     }
 
-    fn check(self) -> CliResult<u8> {
+    fn check(mut self) -> CliResult<u8> {
+        self.image = whole(&self.image);
         let device = open(&self.image, self.offset, Access::ReadOnly)?;
         let mut options = Options {
             journal: self.journals.open_for_part(&self.image, self.offset)?,
@@ -94,9 +96,17 @@ pub(crate) fn open(
     access: Access,
 ) -> CliResult<Arc<dyn BlockDevice>> {
     let (path, start) = finefs_image::address::locate(image).map_err(Failure::new)?;
+    let is_whole = start.or(offset).is_none();
     let start = start.or(offset).unwrap_or(0);
     let device = finefs::front_end::open_device(&path, access, start).map_err(Failure::new)?;
-    if format_of(&*device) == Some(Format::Reiserfs) {
+    let format = format_of(&*device);
+    if format.is_none()
+        && is_whole
+        && let Some(advice) = partitions_named(&*device, &image.display().to_string())
+    {
+        return Err(Failure::new(advice));
+    }
+    if format == Some(Format::Reiserfs) {
         return Err(Failure::new(format!(
             "{}: is reiserfs; its own tools do that: reiserfsck, resize_reiserfs, reiserfstune, \
              debugreiserfs",

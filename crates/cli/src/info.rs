@@ -13,6 +13,7 @@ use finefs::MasterKey;
 use finefs::front_end::Format;
 use finefs_block::{Access, BlockDevice};
 use finefs_ext::{ExtOptions, ExtStore, JournalDeviceInfo, PolicyInfo};
+use finefs_image::{address, partition};
 use serde::Serialize;
 
 use crate::journals::Journals;
@@ -42,8 +43,9 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    pub(crate) fn run(self) -> CliResult<()> {
-        let (image, start) = finefs_image::address::locate(&self.image).map_err(Failure::new)?;
+    pub(crate) fn run(mut self) -> CliResult<()> {
+        self.image = address::whole(&self.image);
+        let (image, start) = address::locate(&self.image).map_err(Failure::new)?;
         let offset = start.or(self.offset).unwrap_or(0);
         let device = finefs::front_end::open_device(&image, Access::Inspect, offset)
             .map_err(Failure::new)?;
@@ -53,8 +55,15 @@ impl Info {
         if let Some(info) = JournalDeviceInfo::gather(&device) {
             return output::print(&self.text(&info)?);
         }
+        let format = finefs::front_end::format_of(&*device);
+        if format.is_none()
+            && start.or(self.offset).is_none()
+            && let Some(disk) = DiskInfo::gather(&*device, self.image.display().to_string())
+        {
+            return output::print(&self.text(&disk)?);
+        }
         let journal = self.journals.open_for(&image, offset)?;
-        let text = match finefs::front_end::format_of(&*device) {
+        let text = match format {
             Some(Format::Reiserfs) => self.text(
                 &finefs_reiser::ImageInfo::gather_with(device, journal).map_err(Failure::new)?,
             ),
@@ -85,5 +94,72 @@ impl Info {
             true => Ok(serde_json::to_string_pretty(info).map_err(Failure::new)? + "\n"),
             false => Ok(info.to_string()),
         }
+    }
+}
+
+/// A disk with a partition table. The names are those of the command's JSON.
+#[derive(Serialize)]
+struct DiskInfo {
+    image: String,
+    size_bytes: u64,
+    partitions: Vec<PartitionInfo>,
+}
+
+#[derive(Serialize)]
+struct PartitionInfo {
+    number: u32,
+    start_bytes: u64,
+    size_bytes: u64,
+    /// What the table calls it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    name: String,
+    /// What is in it, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contents: Option<String>,
+}
+
+impl DiskInfo {
+    /// Of a disk that messages call `image`; `None` for one without a partition table.
+    fn gather(device: &dyn BlockDevice, image: String) -> Option<DiskInfo> {
+        let partitions = partition::partitions(device).ok()?;
+        let info = |part: partition::Partition| PartitionInfo {
+            number: part.number,
+            start_bytes: part.start_bytes,
+            size_bytes: part.length_bytes,
+            contents: partition::contents(device, part.start_bytes),
+            name: part.name,
+        };
+        (!partitions.is_empty()).then(|| DiskInfo {
+            image,
+            size_bytes: device.len_bytes(),
+            partitions: partitions.into_iter().map(info).collect(),
+        })
+    }
+}
+
+impl Display for DiskInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let DiskInfo { image, .. } = self;
+        let size = size::human(self.size_bytes);
+        writeln!(f, "{image}: a disk of {size} with a partition table")?;
+        for part in &self.partitions {
+            let PartitionInfo {
+                number,
+                start_bytes,
+                name,
+                ..
+            } = part;
+            let size = size::human(part.size_bytes);
+            let contents = part.contents.as_deref().unwrap_or("nothing that is known");
+            write!(
+                f,
+                "{image}@p{number}: {size} from byte {start_bytes} on, {contents}"
+            )?;
+            match name.is_empty() {
+                true => writeln!(f)?,
+                false => writeln!(f, ", called '{name}'")?,
+            }
+        }
+        Ok(())
     }
 }

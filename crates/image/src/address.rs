@@ -544,20 +544,30 @@ fn list(partitions: &[Partition]) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
+/// An image as a whole, also where it is written as its root, `IMAGE:`.
+pub fn whole(text: &OsStr) -> OsString {
+    match Operand::parse(text) {
+        Operand::Image(address) if address.path == Path::new("/") => address.image,
+        _ => text.to_owned(),
+    }
+}
+
+/// Which partitions a whole disk has; `None` for what has no partition table.
+pub fn partitions_named(disk: &dyn BlockDevice, shown: &str) -> Option<Error> {
+    let partitions = partition::partitions(disk).ok()?;
+    let first = partitions.first()?.number;
+    let names = list(&partitions);
+    let reason = format!("has a partition table; name one as in {shown}@p{first}: {names}");
+    Some(Error::new(shown, reason))
+}
+
 /// A whole disk is often taken for a file system.
 fn with_advice(error: &finefs::Error, path: &Path, shown: &str) -> Error {
     let is_content = error.errno() == rustix::io::Errno::INVAL.raw_os_error();
-    let partitions = || partition::partitions(&*inspected(path).ok()?).ok();
-    match is_content.then(partitions).flatten() {
-        Some(partitions) if !partitions.is_empty() && path == Path::new(shown) => {
-            let reason = format!(
-                "has a partition table; name one as in {shown}@p{}: {}",
-                partitions[0].number,
-                list(&partitions)
-            );
-            Error::new(shown, reason)
-        }
-        _ => Error::of_image(error.to_string(), error.errno()),
+    let advice = || partitions_named(&*inspected(path).ok()?, shown);
+    match advice().filter(|_| is_content && path == Path::new(shown)) {
+        Some(advice) => advice,
+        None => Error::of_image(error.to_string(), error.errno()),
     }
 }
 

@@ -27,6 +27,7 @@ use tar::{EntryType, Header};
 use crate::acl;
 use crate::attributes::{Attributes, Time, Xattr};
 use crate::beside::Beside;
+use crate::choice::Choice;
 use crate::error::{Error, Result};
 use crate::packing::Packing;
 use crate::tree::{ACLS, Follow, SourceDir, SourceFile};
@@ -55,6 +56,39 @@ pub struct Progress {
     pub stop: Arc<AtomicBool>,
 }
 
+/// How an archive is written.
+pub struct Style<'a> {
+    /// How it is compressed.
+    pub packing: Packing,
+    /// What is left out.
+    pub choice: Choice,
+    /// Whether what symbolic links lead to is written, not the links.
+    pub follow: Follow,
+    /// Whose all files are; those of the files without it.
+    pub owner: Option<u32>,
+    /// The same of the group.
+    pub group: Option<u32>,
+    /// The time of the last change of all of them.
+    pub modified: Option<Time>,
+    /// Is told each name.
+    pub tell: Option<&'a dyn Fn(&Path)>,
+}
+
+impl Style<'_> {
+    /// Everything as it is.
+    pub fn of(packing: Packing) -> Style<'static> {
+        Style {
+            packing,
+            choice: Choice::default(),
+            follow: Follow::No,
+            owner: None,
+            group: None,
+            modified: None,
+            tell: None,
+        }
+    }
+}
+
 /// Something to be written, with all that is in it.
 pub struct Input {
     /// The directory that it is in.
@@ -73,10 +107,10 @@ pub struct Input {
 pub fn write_file(
     place: &Path,
     inputs: &[Input],
-    packing: Packing,
+    style: &Style<'_>,
     progress: &Progress,
 ) -> Result<Vec<String>> {
-    write_file_by(place, packing, progress, &mut |writer| {
+    write_file_by(place, style, progress, &mut |writer| {
         inputs.iter().try_for_each(|input| writer.input(input))
     })
 }
@@ -84,7 +118,7 @@ pub fn write_file(
 /// Writes what a writer is told to a file, in the same way.
 pub(crate) fn write_file_by(
     place: &Path,
-    packing: Packing,
+    style: &Style<'_>,
     progress: &Progress,
     body: &mut Body<'_>,
 ) -> Result<Vec<String>> {
@@ -93,17 +127,11 @@ pub(crate) fn write_file_by(
     let is_special = place.metadata().is_ok_and(|found| !found.is_file());
     if is_special {
         let opened = std::fs::OpenOptions::new().write(true).open(place);
-        return write_by(
-            &mut opened.map_err(failed)?,
-            &shown,
-            packing,
-            progress,
-            body,
-        );
+        return write_by(&mut opened.map_err(failed)?, &shown, style, progress, body);
     }
     let beside = Beside::new(place);
     let mut file = std::fs::File::create_new(beside.path()).map_err(failed)?;
-    let left_out = write_by(&mut file, &shown, packing, progress, body)?;
+    let left_out = write_by(&mut file, &shown, style, progress, body)?;
     drop(file);
     beside.finish()?;
     Ok(left_out)
@@ -117,10 +145,10 @@ pub fn write(
     to: &mut dyn Write,
     shown: &str,
     inputs: &[Input],
-    packing: Packing,
+    style: &Style<'_>,
     progress: &Progress,
 ) -> Result<Vec<String>> {
-    write_by(to, shown, packing, progress, &mut |writer| {
+    write_by(to, shown, style, progress, &mut |writer| {
         inputs.iter().try_for_each(|input| writer.input(input))
     })
 }
@@ -132,17 +160,18 @@ pub(crate) type Body<'b> = dyn FnMut(&mut Writer<'_>) -> Result<()> + 'b;
 pub(crate) fn write_by(
     to: &mut dyn Write,
     shown: &str,
-    packing: Packing,
+    style: &Style<'_>,
     progress: &Progress,
     body: &mut Body<'_>,
 ) -> Result<Vec<String>> {
     let failed = |error| Error::host(shown, error);
     let mut left_out = Vec::new();
     let mut buffered = std::io::BufWriter::with_capacity(CHUNK / 4, to);
-    packing.write(&mut buffered, &failed, |to| {
+    style.packing.write(&mut buffered, &failed, |to| {
         let mut writer = Writer {
             to,
             shown,
+            style,
             progress,
             linked: HashMap::new(),
             left_out: Vec::new(),
@@ -160,6 +189,7 @@ pub(crate) fn write_by(
 pub(crate) struct Writer<'a> {
     to: &'a mut dyn Write,
     shown: &'a str,
+    style: &'a Style<'a>,
     progress: &'a Progress,
     /// Files with several names that were written, by device and inode.
     linked: HashMap<(u64, u64), PathBuf>,
@@ -172,16 +202,18 @@ pub(crate) struct Level {
     dir: Arc<dyn SourceDir>,
     path: PathBuf,
     names: std::vec::IntoIter<OsString>,
+    identity: (u64, u64),
 }
 
 impl Level {
-    fn open(dir: Arc<dyn SourceDir>, path: PathBuf) -> Result<Level> {
+    fn open(dir: Arc<dyn SourceDir>, path: PathBuf, identity: (u64, u64)) -> Result<Level> {
         let mut names = dir.names()?;
         names.sort();
         Ok(Level {
             dir,
             path,
             names: names.into_iter(),
+            identity,
         })
     }
 }
@@ -193,7 +225,10 @@ impl Writer<'_> {
 
     /// Writes a file with all that is in it.
     pub fn tree(&mut self, dir: &Arc<dyn SourceDir>, name: &OsStr, path: PathBuf) -> Result<()> {
-        let mut levels = Vec::new();
+        let mut levels: Vec<Level> = Vec::new();
+        if self.style.choice.excludes(path.as_os_str().as_bytes()) {
+            return Ok(());
+        }
         levels.extend(self.file(dir, name, path)?);
         while let Some(level) = levels.last_mut() {
             let Some(name) = level.names.next() else {
@@ -201,7 +236,20 @@ impl Writer<'_> {
                 continue;
             };
             let (dir, path) = (Arc::clone(&level.dir), level.path.join(&name));
-            levels.extend(self.file(&dir, &name, path)?);
+            if self.style.choice.excludes(path.as_os_str().as_bytes()) {
+                continue;
+            }
+            let Some(inside) = self.file(&dir, &name, path)? else {
+                continue;
+            };
+            // A link may lead to where it lies in.
+            match levels.iter().any(|above| above.identity == inside.identity) {
+                true => self.left_out.push(format!(
+                    "{}: leads to a directory that it lies in",
+                    dir.shown(&name)
+                )),
+                false => levels.push(inside),
+            }
         }
         Ok(())
     }
@@ -217,6 +265,24 @@ impl Writer<'_> {
         self.entry(entry, 0)
     }
 
+    /// What is to be written of a file, and whether that is what a link leads to.
+    fn look(&self, dir: &dyn SourceDir, name: &OsStr) -> Result<(Attributes, Follow)> {
+        let style = self.style;
+        let mut found = match dir.attributes(name, style.follow) {
+            // It stays a link where that leads nowhere.
+            Err(_) if style.follow == Follow::Yes => dir.attributes(name, Follow::No)?,
+            found => found?,
+        };
+        found.uid = style.owner.unwrap_or(found.uid);
+        found.gid = style.group.unwrap_or(found.gid);
+        found.modified = style.modified.unwrap_or(found.modified);
+        let follow = match found.kind {
+            FileKind::Symlink => Follow::No,
+            _ => style.follow,
+        };
+        Ok((found, follow))
+    }
+
     /// Writes one file; what is in it is left to the caller.
     pub fn file(
         &mut self,
@@ -227,8 +293,11 @@ impl Writer<'_> {
         if self.progress.stop.load(Ordering::Relaxed) {
             return Err(Error::new("", "interrupted"));
         }
-        let found = dir.attributes(name, Follow::No)?;
+        let (found, follow) = self.look(&**dir, name)?;
         let mut entry = Entry::new(&path, &found);
+        if let Some(tell) = self.style.tell {
+            tell(&entry.path);
+        }
         if let Some(original) = self.linked.get(&found.identity()) {
             entry.link(original, EntryType::Link);
             self.entry(entry, 0)?;
@@ -237,13 +306,13 @@ impl Writer<'_> {
         if found.links > 1 && !found.is_directory() {
             self.linked.insert(found.identity(), path.clone());
         }
-        for xattr in dir.xattrs(name, Follow::No)? {
+        for xattr in dir.xattrs(name, follow)? {
             entry.xattr(&xattr);
         }
         let mut inside = None;
         match found.kind {
             FileKind::Regular => {
-                let file = dir.open_file(name, Follow::No)?;
+                let file = dir.open_file(name, follow)?;
                 let data = Holes::of(&*file, found.size)?;
                 let stored = entry.data(&data, &path);
                 self.entry(entry, stored)?;
@@ -255,9 +324,9 @@ impl Writer<'_> {
                 self.entry(entry, 0)?;
                 let opened = match name.as_encoded_bytes() {
                     b"." => Arc::clone(dir),
-                    _ => dir.open_dir(name, Follow::No)?,
+                    _ => dir.open_dir(name, follow)?,
                 };
-                inside = Some(Level::open(opened, path)?);
+                inside = Some(Level::open(opened, path, found.identity())?);
             }
             FileKind::Symlink => {
                 entry.link(&dir.read_link(name)?, EntryType::Symlink);

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::archive::{self, Progress, Writer};
+use crate::archive::{self, Progress, Style, Writer};
 use crate::compare::{Change, Options, Tree, compare};
 use crate::error::Result;
 use crate::packing::Packing;
@@ -32,7 +32,7 @@ pub fn write_file(
     progress: &Progress,
 ) -> Result<Vec<String>> {
     let parts = parts(trees, options)?;
-    archive::write_file_by(place, packing, progress, &mut |writer| {
+    archive::write_file_by(place, &Style::of(packing), progress, &mut |writer| {
         put(&parts, trees.1, writer)
     })
 }
@@ -50,7 +50,7 @@ pub fn write(
     progress: &Progress,
 ) -> Result<Vec<String>> {
     let parts = parts(trees, options)?;
-    archive::write_by(to, shown, packing, progress, &mut |writer| {
+    archive::write_by(to, shown, &Style::of(packing), progress, &mut |writer| {
         put(&parts, trees.1, writer)
     })
 }

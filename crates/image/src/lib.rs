@@ -34,6 +34,8 @@ mod attributes;
 mod beside;
 #[cfg(feature = "build")]
 pub mod build;
+#[cfg(feature = "build")]
+mod choice;
 pub mod compare;
 #[cfg(feature = "convert")]
 pub mod convert;
@@ -47,11 +49,14 @@ pub mod mkfs;
 #[cfg(feature = "build")]
 mod packing;
 pub mod partition;
+pub mod pattern;
 pub mod tree;
 pub mod walk;
 
 pub use address::{Access, Address, Images, Operand};
 pub use attributes::{Attributes, Change, Lacking, Time, Xattr};
+#[cfg(feature = "build")]
+pub use choice::Choice;
 pub use error::{Error, Result};
 pub use host::HostDir;
 pub use inside::ImageDir;

@@ -11,11 +11,11 @@ use finefs_image::{Address, Attributes};
 use serde::Serialize;
 
 use super::Where;
-use super::pattern::matches;
 use super::record::hex_unless_utf8;
 use super::session::{At, Context, Printer, Session, print_json};
 use super::units::Units;
 use crate::CliResult;
+use finefs_image::pattern::matches;
 
 /// Show what directories of an image take, as du(1)
 #[derive(Args)]

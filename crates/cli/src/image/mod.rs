@@ -3,7 +3,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `diff` (`layer`), `tar` | what reads |
+//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `diff` (`layer`), `tar` (`members`) | what reads |
 //! | `cp`, `mv`, `rm`, `ln`, `make`, `chmod`, `owner` (`changes`), `trim`, `defrag` | what edits |
 //! | `xattr`, `flags` | what reads and edits: getfattr and setfattr, lsattr and chattr |
 //! | `building` | what build and tar share: progress, signals, what was left out |
@@ -11,7 +11,7 @@
 //! | `session` | the images of one command, its messages and its status; what commands share |
 //! | `shell` | many commands on an image that is opened once |
 //! | `text` | modes, sizes and times as text; `units`: --block-size; `clock`: local time |
-//! | `mode` | chmod's modes; `date`: touch's times; `pattern`: find's names |
+//! | `mode` | chmod's modes; `date`: touch's times |
 //! | `through` | paths of the host that are written and never replaced |
 //! | `people` | names of users and groups, of the image |
 //! | `record` | what files are, as JSON |
@@ -36,10 +36,11 @@ mod layer;
 mod ln;
 mod ls;
 mod make;
+#[cfg(feature = "build")]
+mod members;
 mod mode;
 mod mv;
 mod owner;
-mod pattern;
 mod people;
 mod record;
 mod rm;

@@ -1,21 +1,24 @@
 //! `finefs tar`
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
-use std::path::{Component, PathBuf};
+use std::io::{IsTerminal, Write};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clap::{ArgAction, ArgGroup, Args};
 use finefs::FileKind;
-use finefs_image::archive::{self, Input, Progress};
-use finefs_image::build::{self, Member, Rules, Source};
+use finefs_image::archive::{self, Input, Progress, Style};
+use finefs_image::build::{self, Existing, Member, Rules, Source};
+use finefs_image::tree::Follow;
 use finefs_image::walk::letter;
-use finefs_image::{Error, Operand, Packing};
+use finefs_image::{Error, Operand, Packing, Time};
 
+use super::members::Members;
+use super::people::People;
 use super::session::{Context, Printer, Session};
-use super::{Where, building, copying, text};
+use super::{Where, building, copying, date, text};
 use crate::progress::{self, Companion, Step};
 use crate::{CliResult, Failure, output};
 
@@ -29,11 +32,11 @@ use crate::{CliResult, Failure, output};
 /// a symbolic link in the image leads to it. Nothing is changed unless the whole archive can be
 /// read and has space.
 #[derive(Args)]
-#[command(group = ArgGroup::new("operation").required(true))]
+#[command(group = ArgGroup::new("operation").required(true), disable_help_flag = true)]
 #[command(
     override_usage = "finefs tar -c [-f ARCHIVE] [OPTIONS] IMAGE:/PATH...\n       \
-                            finefs tar -x [-f ARCHIVE] [OPTIONS] IMAGE:/DIR\n       \
-                            finefs tar -t [-f ARCHIVE] [-v]"
+                            finefs tar -x [-f ARCHIVE] [OPTIONS] [MEMBER...] IMAGE:/DIR\n       \
+                            finefs tar -t [-f ARCHIVE] [-v] [MEMBER...]"
 )]
 pub(crate) struct Tar {
     /// Write an archive
@@ -45,8 +48,10 @@ pub(crate) struct Tar {
     /// List an archive
     #[arg(short = 't', long, group = "operation")]
     list: bool,
-    /// IMAGE:/PATH; IMAGE is all of it
-    #[arg(value_name = "IMAGE:/PATH", required_unless_present = "list")]
+    /// IMAGE:/PATH; IMAGE is all of it. With -x members of the archive may stand before it, with
+    /// -t there are no others
+    #[arg(value_name = "IMAGE:/PATH", required_unless_present_any = ["list", "directory",
+          "files_from"])]
     operands: Vec<OsString>,
     /// The archive; - or none for standard input or output
     #[arg(short, long, value_name = "ARCHIVE")]
@@ -63,9 +68,47 @@ pub(crate) struct Tar {
     /// Compress as the archive's name says
     #[arg(short, long, group = "packing", requires = "file")]
     auto_compress: bool,
-    /// Mode, owner, size and time too, with -t
-    #[arg(short, long)]
-    verbose: bool,
+    /// Compress by bzip2, which is not there: pack by --zstd, or through bzip2(1)
+    #[arg(short = 'j', long, group = "packing")]
+    bzip2: bool,
+    /// Print names; with -t mode, owner, size and time too
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+    #[command(flatten)]
+    members: Members,
+    /// Write what symbolic links lead to, not the links
+    #[arg(short = 'h', long, requires = "create")]
+    dereference: bool,
+    /// Write this owner of all: a number, a name of the image, or NAME:NUMBER
+    #[arg(long, value_name = "USER", requires = "create")]
+    owner: Option<String>,
+    /// The same of the group
+    #[arg(long, value_name = "GROUP", requires = "create")]
+    group: Option<String>,
+    /// Write this time of all: @SECONDS, YYYY-MM-DD hh:mm:ss, or as '2 days ago'
+    #[arg(long, value_name = "TIME", value_parser = date::parse, requires = "create")]
+    mtime: Option<Time>,
+    /// The order of names, which is theirs whatever it says
+    #[arg(long, value_name = "WORD", value_parser = ["name", "none"])]
+    sort: Option<String>,
+    /// The archive's format, which is pax
+    #[arg(long, alias = "posix", value_name = "WORD", value_parser = ["pax", "posix"])]
+    format: Option<String>,
+    /// Leave files that are there, and name them
+    #[arg(short = 'k', long, requires = "extract")]
+    keep_old_files: bool,
+    /// The same without a word
+    #[arg(long, requires = "extract")]
+    skip_old_files: bool,
+    /// As without it: links to directories are followed
+    #[arg(long, requires = "extract")]
+    keep_directory_symlink: bool,
+    /// What is put into the image belongs to 0:0
+    #[arg(long, overrides_with = "preserve", requires = "extract")]
+    no_same_owner: bool,
+    /// As without it: all attributes are kept, so it takes '*'
+    #[arg(long, value_name = "PATTERN", value_parser = ["*", "*.*"])]
+    xattrs_include: Vec<String>,
     /// As without it, and as without --numeric-owner, --xattrs, --acls and -S: everything is kept
     #[arg(short = 'p', long = "preserve-permissions", action = ArgAction::Count)]
     #[arg(aliases = ["same-permissions", "same-owner", "numeric-owner"])]
@@ -74,10 +117,13 @@ pub(crate) struct Tar {
     preserve: u8,
     #[command(flatten)]
     place: Where,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
 }
 
 /// Letters that may begin without a dash, as in `tar czf ARCHIVE IMAGE`.
-const LETTERS: &str = "cxtfzJavpS";
+const LETTERS: &str = "cxtfzJavpShkj";
 
 /// The words of a command, `tar` the one at `at`, with a dash before letters that have none, and
 /// the letter that takes a value behind the others.
@@ -104,7 +150,13 @@ pub(crate) fn with_dash(mut words: Vec<OsString>, at: usize) -> Vec<OsString> {
 impl Tar {
     pub(crate) fn run(mut self, context: &mut Context) -> CliResult<ExitCode> {
         self.file = self.file.take().filter(|file| file.as_os_str() != "-");
-        let session = Session::new(context, "finefs tar", &self.place);
+        let mut session = Session::new(context, "finefs tar", &self.place);
+        if self.bzip2 {
+            session.fail("-j: there is no bzip2; pack by --zstd, -J or -z, or through bzip2(1)");
+            return session.end();
+        }
+        let names = self.members.more_names().map_err(Failure::new)?;
+        self.operands.extend(names);
         match (self.extract, self.list) {
             (true, _) => self.extract(session),
             (_, true) => self.list(session),
@@ -112,17 +164,32 @@ impl Tar {
         }
     }
 
-    fn extract(self, mut session: Session) -> CliResult<ExitCode> {
-        let [operand] = self.operands.as_slice() else {
-            let line = "-x: give one IMAGE:/DIR that the archive is put into";
-            return Err(Failure::new(line));
+    fn extract(mut self, mut session: Session) -> CliResult<ExitCode> {
+        // Members come before the directory, unless that is given by -C.
+        let directory = self
+            .members
+            .directory
+            .take()
+            .or_else(|| self.operands.pop());
+        let Some(directory) = directory else {
+            return Err(Failure::new("-x: name the directory, as IMAGE:/DIR"));
         };
         let source = match self.file {
             Some(file) => Source::Archive(file),
             None => Source::StandardInput,
         };
-        let address = session.address(operand).map_err(Failure::new)?;
-        let rules = Rules::default();
+        let address = session.address(&directory).map_err(Failure::new)?;
+        let mut rules = Rules {
+            choice: self.members.choice(&self.operands).map_err(Failure::new)?,
+            existing: match (self.keep_old_files, self.skip_old_files) {
+                (true, _) => Existing::KeptAndTold,
+                (_, true) => Existing::Kept,
+                _ => Existing::Replaced,
+            },
+            ..Rules::default()
+        };
+        rules.choice.is_noted = self.verbose > 0;
+        rules.owners.all = self.no_same_owner.then_some((0, 0));
         let jobs = copying::jobs();
         let images = &mut session.images;
         let added = building::watched(&mut |progress| {
@@ -131,6 +198,11 @@ impl Tar {
         })?;
         match added {
             Ok(added) => {
+                let mut printer = Printer::new();
+                for member in &added.members {
+                    printer.put(&[member.as_os_str().as_encoded_bytes(), b"\n"].concat())?;
+                }
+                printer.flush()?;
                 building::say_left_out(&added.left_out);
                 if !added.left_out.is_empty() {
                     session.fail_silently();
@@ -145,11 +217,13 @@ impl Tar {
     }
 
     fn list(self, mut session: Session) -> CliResult<ExitCode> {
-        if !self.operands.is_empty() {
+        let is_image = |name: &OsString| matches!(Operand::parse(name), Operand::Image(_));
+        if self.members.directory.is_some() || self.operands.iter().any(is_image) {
             return Err(Failure::new(
                 "-t lists an archive; finefs ls -R and find list an image",
             ));
         }
+        let choice = self.members.choice(&self.operands).map_err(Failure::new)?;
         let progress = build::Progress {
             stop: copying::watch_signals()?,
             ..build::Progress::default()
@@ -157,13 +231,13 @@ impl Tar {
         let mut printer = Printer::new();
         let mut tell = |member: Member| {
             let mut line = match self.verbose {
-                true => long(&member),
-                false => member.path.into_os_string().into_encoded_bytes(),
+                1.. => long(&member),
+                0 => member.path.into_os_string().into_encoded_bytes(),
             };
             line.push(b'\n');
             printer.put(&line).map_err(Error::from)
         };
-        let told = build::members(self.file.as_deref(), &progress, &mut tell);
+        let told = build::members(self.file.as_deref(), &choice, &progress, &mut tell);
         printer.flush()?;
         match told {
             Err(error) if progress.stop.load(Ordering::Relaxed) => {
@@ -175,23 +249,17 @@ impl Tar {
     }
 
     fn create(self, mut session: Session) -> CliResult<ExitCode> {
-        let packing = match &self.file {
-            _ if self.gzip => Packing::Gzip,
-            _ if self.xz => Packing::Xz,
-            _ if self.zstd => Packing::Zstd,
-            Some(file) if self.auto_compress => Packing::of_name(file.as_os_str()),
-            _ => Packing::None,
+        let inputs = self.inputs(&mut session).map_err(Failure::new)?;
+        let printed = |name: &Path| {
+            let line = [name.as_os_str().as_encoded_bytes(), b"\n"].concat();
+            // Beside the archive, where that goes to standard output.
+            let _ = match self.file {
+                Some(_) => std::io::stdout().write_all(&line),
+                None => std::io::stderr().write_all(&line),
+            };
         };
-        let mut inputs = Vec::new();
-        for operand in &self.operands {
-            let address = session.address(operand).map_err(Failure::new)?;
-            let path = address.path.components();
-            let path = path.filter(|part| matches!(part, Component::Normal(_)));
-            let path = path.collect();
-            let input = session.images.source_of(&Operand::Image(address));
-            let (dir, name) = input.map_err(Failure::new)?;
-            inputs.push(Input { dir, name, path });
-        }
+        let mut style = self.style(&mut session).map_err(Failure::new)?;
+        style.tell = (self.verbose > 0).then_some(&printed);
         let progress = Arc::new(Progress {
             stop: copying::watch_signals()?,
             ..Progress::default()
@@ -199,7 +267,7 @@ impl Tar {
         let written = match &self.file {
             Some(file) => {
                 let _bar = bar(&progress);
-                archive::write_file(file, &inputs, packing, &progress)
+                archive::write_file(file, &inputs, &style, &progress)
             }
             None => {
                 let mut output = std::io::stdout().lock();
@@ -207,7 +275,7 @@ impl Tar {
                     let line = "an archive is not for a terminal; name a file with -f";
                     return Err(Failure::new(line));
                 }
-                archive::write(&mut output, "standard output", &inputs, packing, &progress)
+                archive::write(&mut output, "standard output", &inputs, &style, &progress)
             }
         };
         drop(inputs);
@@ -222,6 +290,73 @@ impl Tar {
             Err(error) => session.fail(error),
         }
         session.end()
+    }
+
+    /// What goes into an archive, and the names that it gets there.
+    fn inputs(&self, session: &mut Session) -> finefs_image::Result<Vec<Input>> {
+        let base = self.members.directory.as_ref();
+        let base = base
+            .map(|directory| session.address(directory))
+            .transpose()?;
+        let mut inputs = Vec::new();
+        for operand in &self.operands {
+            let (address, called) = match &base {
+                Some(base) => {
+                    let path = base.path.join(operand);
+                    (base.with_path(path), PathBuf::from(operand))
+                }
+                None => {
+                    let address = session.address(operand)?;
+                    let path = address.path.clone();
+                    (address, path)
+                }
+            };
+            let path = called.components();
+            let path = path.filter(|part| matches!(part, Component::Normal(_)));
+            let path = path.collect();
+            let input = session.images.source_of(&Operand::Image(address));
+            let (dir, name) = input?;
+            inputs.push(Input { dir, name, path });
+        }
+        Ok(inputs)
+    }
+
+    /// How an archive is written.
+    fn style(&self, session: &mut Session) -> finefs_image::Result<Style<'_>> {
+        let packing = match &self.file {
+            _ if self.gzip => Packing::Gzip,
+            _ if self.xz => Packing::Xz,
+            _ if self.zstd => Packing::Zstd,
+            Some(file) if self.auto_compress => Packing::of_name(file.as_os_str()),
+            _ => Packing::None,
+        };
+        let mut style = Style::of(packing);
+        style.choice = self.members.choice(&[])?;
+        if self.dereference {
+            style.follow = Follow::Yes;
+        }
+        style.modified = self.mtime;
+        let place = self.members.directory.as_ref().or(self.operands.first());
+        let people = match place {
+            Some(place) if self.owner.is_some() || self.group.is_some() => {
+                People::of(&session.read(place)?.fs)
+            }
+            _ => People::nobody(),
+        };
+        let number = |word: &String, of_name: Option<u32>| {
+            let number = word
+                .rsplit_once(':')
+                .map_or(word.as_str(), |(_, number)| number);
+            let number = number.trim_start_matches('+').parse().ok().or(of_name);
+            number.ok_or_else(|| Error::new(word, "the image knows no such name; give a number"))
+        };
+        if let Some(owner) = &self.owner {
+            style.owner = Some(number(owner, people.uid(owner))?);
+        }
+        if let Some(group) = &self.group {
+            style.group = Some(number(group, people.gid(group))?);
+        }
+        Ok(style)
     }
 }
 

@@ -141,6 +141,38 @@ fn file_systems_are_made_in_partitions_and_nowhere_else() {
     assert_eq!(place.ok(&["ls", "none@p1"]), "lost+found\n");
 }
 
+/// A disk as a whole is told from a file system, and what is in it is shown.
+#[test]
+fn partitions_of_a_disk_are_shown() {
+    let place = Place::new();
+    disk(&place);
+    let shown = place.ok(&["info", "disk"]);
+    assert!(shown.starts_with("disk: a disk of "), "{shown}");
+    for part in [
+        "disk@p1: ",
+        "an ext2/3/4 file system labelled 'boot'",
+        "disk@p5: ",
+    ] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    let shown = place.ok(&["info", "--json", "disk:"]);
+    assert!(
+        shown.contains("\"number\": 5") && shown.contains("labelled 'data'"),
+        "{shown}"
+    );
+    let said = place.fails(8, &["check", "disk"]);
+    assert!(
+        said.contains("name one as in disk@p1: p1 (boot), p5 (data)"),
+        "{said}"
+    );
+    // Its root is the image.
+    assert_eq!(
+        place.ok(&["info", "disk@p1:"]),
+        place.ok(&["info", "disk@p1"])
+    );
+    place.ok(&["check", "disk@p1:"]);
+}
+
 /// sfdisk and the kernel agree on where partitions are; so do we.
 #[test]
 fn a_gpt_of_sfdisk_is_read() {

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
 use crate::round_trip::{seeds, tree};
-use crate::support::{Place, assert_clean, assert_same, bytes_of, is_root, run, snapshot};
+use crate::support::{Place, assert_clean, assert_same, bytes_of, is_root, run, run_in, snapshot};
 
 /// What tree() does not make: names, links and numbers that only extended headers hold.
 fn add_odd_files(place: &Place) {
@@ -164,4 +164,167 @@ fn archives_that_cannot_be_written_leave_nothing() {
     let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert!(!names.any(|name| name.starts_with(".archive")));
     place.fails(2, &["tar", "-f", "archive", "image"]);
+}
+
+/// What lies below a directory of an image or of the host, in the order of names.
+fn listed(place: &Place, image: bool) -> Vec<String> {
+    let shown = match image {
+        true => place.ok(&["find", "image:/out", "-printf", "%P %y\n"]),
+        false => {
+            let out = place.path("out");
+            let words = ["-printf", "%P %y\n"].map(OsStr::new);
+            let output = run("find", &[&[out.as_os_str()], &words[..]].concat());
+            String::from_utf8(output.stdout).unwrap()
+        }
+    };
+    let mut lines: Vec<String> = shown.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn members_are_chosen_as_tar_chooses_them() {
+    let place = Place::new();
+    place.image("image", "ext4", 32);
+    let script = "mkdir -p src/lib/inner; cd src; touch a.c a.o lib/b.c lib/b.o lib/inner/c.o
+        ln lib/b.c hard.c; ln -s a.c link; cd ..; tar -cf archive src
+        printf '*.o\\ninner\\n' > patterns; printf 'src/a.c\\nsrc/lib/b.o\\n' > names";
+    run_in(&place.path("."), script);
+    for options in [
+        "",
+        "--exclude=*.o",
+        "--exclude src/lib",
+        "-X patterns",
+        "--strip-components=1",
+        "--strip-components 2 --exclude=inner --exclude=b.c --exclude=hard.c",
+        "-T names",
+        "--wildcards src/*.c",
+        "src/lib src/a.o",
+        "./src/lib/inner/",
+        "-kv src/link --no-same-owner --xattrs-include=*",
+    ] {
+        let words: Vec<&str> = options.split_whitespace().collect();
+        run_in(
+            &place.path("."),
+            &format!("set -f; rm -rf out; mkdir out; tar -xf archive -C out {options}"),
+        );
+        place.finefs(&["rm", "-rf", "image:/out"]).status().unwrap();
+        place.ok(&["mkdir", "image:/out"]);
+        let ours = place.ok(&[&["tar", "-xf", "archive"], &words[..], &["image:/out"]].concat());
+        let has_names = !ours.is_empty();
+        assert_eq!(has_names, options.contains("-kv"), "{options}");
+        // It says what is not in the archive as it is called there.
+        if options != "./src/lib/inner/" {
+            assert_eq!(listed(&place, true), listed(&place, false), "{options}");
+        }
+    }
+    assert_clean(&place.path("image"));
+    let said = place.fails(1, &["tar", "-xf", "archive", "src/none", "image:/out"]);
+    assert!(
+        said.contains("there is no 'src/none' in the archive"),
+        "{said}"
+    );
+    assert_eq!(
+        place.ok(&["tar", "-tf", "archive", "src/lib/inner"]),
+        "src/lib/inner/\nsrc/lib/inner/c.o\n"
+    );
+    // What is there stays.
+    place.with_input(&["cp", "-", "image:/out/src/a.c"], b"mine");
+    place.ok(&["rm", "-r", "image:/out/src"]);
+    place.ok(&["mkdir", "image:/out/src"]);
+    place.with_input(&["cp", "-", "image:/out/src/a.c"], b"mine");
+    let said = place.fails(1, &["tar", "-xkf", "archive", "image:/out"]);
+    assert!(
+        said.contains("image:/out/src/a.c: is there already"),
+        "{said}"
+    );
+    place.ok(&[
+        "tar",
+        "-xf",
+        "archive",
+        "--skip-old-files",
+        "-C",
+        "image:/out",
+    ]);
+    assert_eq!(place.ok(&["cat", "image:/out/src/a.c"]), "mine");
+    assert_eq!(
+        place.ok(&["stat", "-c", "%h", "image:/out/src/hard.c"]),
+        "2\n"
+    );
+}
+
+#[test]
+fn archives_are_written_as_tar_is_told_to() {
+    let place = Place::new();
+    place.image("image", "ext4", 32);
+    let script = "mkdir -p src/lib; cd src; echo 1 > a.c; touch a.o lib/b.o; ln -s a.c link
+        ln -s lib dir; ln -s .. lib/up; ln -s nowhere lib/lost";
+    run_in(&place.path("."), script);
+    place.ok(&["cp", "-a", "src", "image:/"]);
+    let listed = |words: &[&str]| {
+        place.ok(&[&["tar", "-cf", "archive"], words].concat());
+        place.ok(&["tar", "-tf", "archive"])
+    };
+    assert_eq!(
+        listed(&["--exclude=*.o", "--exclude=lib/*", "image:/src"]),
+        "src/\nsrc/a.c\nsrc/dir\nsrc/lib/\nsrc/link\n"
+    );
+    assert_eq!(
+        listed(&["-C", "image:/src", "a.c", "./lib/b.o"]),
+        "a.c\nlib/b.o\n"
+    );
+    fs::write(place.path("names"), "lib/b.o\0").unwrap();
+    assert_eq!(
+        listed(&["--null", "-T", "names", "-C", "image:/src"]),
+        "lib/b.o\n"
+    );
+    // Links are looked through; one that leads up ends.
+    let output = place
+        .finefs(&["tar", "-chf", "archive", "image:/src"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.contains("leads to a directory that it lies in"));
+    let shown = place.ok(&["tar", "-tvf", "archive"]);
+    let is_file = |line: &str| line.starts_with("-rw-r--r--") && line.ends_with(" src/link");
+    assert!(shown.lines().any(is_file), "{shown}");
+    assert!(
+        shown.contains(" src/dir/b.o\n") && shown.contains("src/lib/lost -> nowhere"),
+        "{shown}"
+    );
+    assert!(!shown.contains(" link to "), "{shown}");
+    let words = [
+        "--owner=7",
+        "--group=x:8",
+        "--mtime=@86400",
+        "--sort=name",
+        "--format=pax",
+    ];
+    listed(&[&words[..], &["image:/src/a.c"]].concat());
+    let shown = place.ok(&["tar", "-tvf", "archive"]);
+    assert!(
+        shown.contains(" 7/8 ") && shown.contains(" 1970-01-02 00:00 "),
+        "{shown}"
+    );
+    // Names are told, beside the archive.
+    assert_eq!(
+        place.ok(&["tar", "-cvf", "archive", "image:/src/lib/b.o"]),
+        "src/lib/b.o\n"
+    );
+    let output = place
+        .finefs(&["tar", "-cv", "image:/src/lib/b.o"])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "src/lib/b.o\n");
+    let said = place.fails(1, &["tar", "-cjf", "archive", "image"]);
+    assert!(said.contains("there is no bzip2"), "{said}");
+    // One that was cut off says so.
+    listed(&["image:/src"]);
+    let whole = bytes_of(&place.path("archive"));
+    fs::write(place.path("archive"), &whole[..512 * 3 + 100]).unwrap();
+    let said = place.fails(1, &["tar", "-tf", "archive"]);
+    assert!(said.contains("ends too early"), "{said}");
+    fs::write(place.path("archive"), "text").unwrap();
+    let said = place.fails(1, &["tar", "-tf", "archive"]);
+    assert_eq!(said, "finefs tar: archive: is no tar archive\n");
 }

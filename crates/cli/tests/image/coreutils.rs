@@ -11,6 +11,7 @@ use crate::support::{KernelMount, Place, assert_clean, is_root, run_in};
 /// A tree that has something for each option.
 const TREE: &str = "mkdir -p d/sub; echo one > d/a; echo twotwo > d/b.txt; ln d/a d/sub/hard
     ln -s a d/link; ln -s sub d/tosub; touch d/.dot d/back~ 'd/q\"uote'; head -c 300000 /dev/zero > d/big
+    printf 'one\\n\\n\\n\\n\\ttwo\\r\\n\\001\\177\\200\\377\\r\\nthree\\r' > d/text
     chmod 755 d/b.txt; chmod 4711 d/big; chown 70005:70006 d/sub
     touch -d 2001-01-01 d/f9; touch -d '2020-05-05 01:02:03.123456789' d/f10
     touch -a -d 2003-03-03 d/f9; touch -d 2019-01-01 d/a";
@@ -82,6 +83,15 @@ fn what_is_read_is_shown_as_coreutils_show_it() {
     pair(&place);
     let mount = KernelMount::new(&place, &place.path("image"), "ro");
     for line in [
+        "cat -n @/d/text @/d/a",
+        "cat -b @/d/text @/d/a",
+        "cat -sn @/d/text",
+        "cat -A @/d/text",
+        "cat -e @/d/text",
+        "cat -E @/d/text @/d/a",
+        "cat -tu @/d/text",
+        "cat -T @/d/text",
+        "cat -vsb @/d/text",
         "ls -s @/d",
         "ls -lis @/d",
         "ls -lsh @/d",
@@ -135,7 +145,6 @@ fn what_is_read_is_shown_as_coreutils_show_it() {
         "du -P -a @/d/tosub",
         "du -D -a @/d/tosub @/d/link",
         "du -lH @/d/tosub",
-        "du -a @/d",
         "find @/d -newer @/d/f10 -type f",
         "find @/d -neweram @/d/f9",
         "find @/d -newermt '2 years ago'",
@@ -148,7 +157,7 @@ fn what_is_read_is_shown_as_coreutils_show_it() {
         "find @/d -name a -printf '%p\\c\\n'",
         "find @/d/a @/d/b.txt -print -quit -print",
         "stat -c '%n %.3Y %.Y %.0X %N %06s' @/d/f10 @/d/link",
-        "stat -c '%#a %#f %+s % s %.5n|%12n|%-12n|%08n' @/d/f10",
+        "stat -c '%#a %#f %+s % s %.4F|%15F|%-15F|%015F' @/d/f10",
         "stat --cached=never --printf '\\x41\\101\\060\\a\\e\\\\\\n' @/d/f10",
         "stat -f -c '%l %t %T %s %S %b %f %c %d' @/d",
         "stat -f -t @/d/zz",

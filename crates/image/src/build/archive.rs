@@ -1,5 +1,7 @@
 //! Tar archives as sources.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -24,6 +26,7 @@ use super::manifest::{Attributes, Kind, Manifest, Node, ROOT};
 use super::pax::{self, Pax};
 use crate::acl;
 use crate::attributes::Time;
+use crate::choice::Choice;
 use crate::error::{Error, Result};
 use crate::packing::Packing;
 
@@ -263,6 +266,21 @@ fn reason(error: &std::io::Error) -> String {
     }
 }
 
+/// What is wrong where an entry cannot be read behind so many others. The library says of an
+/// archive that was cut off within a header that members have no header.
+fn broken(count: usize, error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let is_cut = error.kind() == std::io::ErrorKind::UnexpectedEof
+        || text.starts_with("failed to read entire block")
+        || text.contains("but no future member found");
+    match (count, is_cut) {
+        (0, true) => "is no tar archive".to_owned(),
+        (0, false) => format!("is no tar archive: {}", reason(error)),
+        (_, true) => format!("ends too early, behind entry {count}"),
+        (_, false) => format!("is damaged behind entry {count}: {}", reason(error)),
+    }
+}
+
 impl<'a> Entries<'a> {
     pub fn new(file: &'a Arc<File>, shown: &'a str, progress: &'a Progress) -> Entries<'a> {
         Entries {
@@ -279,6 +297,7 @@ impl<'a> Entries<'a> {
             file: self.file,
             shown: self.shown,
             length: self.length()?,
+            choice: &Choice::default(),
         };
         self.each(
             &mut |path, pax, entry| match aside(listing.manifest, path)? {
@@ -286,6 +305,32 @@ impl<'a> Entries<'a> {
                 false => listing.add(path, pax, entry),
             },
         )
+    }
+
+    /// Lists those that are chosen.
+    pub fn add_chosen(&self, manifest: &mut Manifest, choice: &Choice) -> Result<()> {
+        let mut listing = Listing {
+            manifest,
+            file: self.file,
+            shown: self.shown,
+            length: self.length()?,
+            choice,
+        };
+        let mut found = HashSet::new();
+        self.each(&mut |path, pax, entry| {
+            if !choice.takes(path, &mut found) {
+                return Ok(());
+            }
+            let Some(name) = choice.name(path) else {
+                return Ok(());
+            };
+            listing.add(&name, pax, entry)?;
+            if choice.is_noted {
+                listing.manifest.members.push(path.to_owned());
+            }
+            Ok(())
+        })?;
+        choice.check(&found, self.shown)
     }
 
     fn each(&self, take: &mut Take<'_>) -> Result<()> {
@@ -301,11 +346,7 @@ impl<'a> Entries<'a> {
             self.progress.check()?;
             let entry = entry.map_err(|error| match count {
                 0 => self.no_archive(Some(&error)),
-                _ => {
-                    let reason = reason(&error);
-                    let line = format!("is damaged behind entry {count}: {reason}");
-                    Error::new(self.shown, line)
-                }
+                _ => Error::new(self.shown, broken(count, &error)),
             })?;
             count += 1;
             if matches!(entry.header().entry_type(), EntryType::XGlobalHeader) {
@@ -393,12 +434,13 @@ pub struct Member {
     pub target: Option<PathBuf>,
 }
 
-/// Tells each entry of an archive, of standard input without a path.
+/// Tells each chosen entry of an archive, of standard input without a path.
 ///
 /// # Errors
 /// What is no archive or damaged, and those of `tell`.
 pub fn members(
     path: Option<&Path>,
+    choice: &Choice,
     progress: &Progress,
     tell: &mut dyn FnMut(Member) -> Result<()>,
 ) -> Result<()> {
@@ -410,8 +452,16 @@ pub fn members(
         file: &file,
         shown: &shown,
         length: entries.length()?,
+        choice,
     };
-    entries.each(&mut |path, pax, entry| tell(listing.member(path, pax, entry)?))
+    let mut found = HashSet::new();
+    entries.each(
+        &mut |path, pax, entry| match choice.takes(path, &mut found) {
+            true => tell(listing.member(path, pax, entry)?),
+            false => Ok(()),
+        },
+    )?;
+    choice.check(&found, &shown)
 }
 
 struct Listing<'a> {
@@ -419,6 +469,7 @@ struct Listing<'a> {
     file: &'a Arc<File>,
     shown: &'a str,
     length: u64,
+    choice: &'a Choice,
 }
 
 impl Listing<'_> {
@@ -494,7 +545,12 @@ impl Listing<'_> {
             return self.add_directory(path, attributes);
         }
         if matches!(kind, EntryType::Link) {
-            return self.add_link(link_target(entry, &mut pax), path);
+            let target = link_target(entry, &mut pax);
+            let target = self
+                .choice
+                .name(&target)
+                .map_or_else(PathBuf::new, Cow::into_owned);
+            return self.add_link(target, path);
         }
         let kind = match self.kind(entry, &mut pax) {
             Ok(Some(kind)) => kind,

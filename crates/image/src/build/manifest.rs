@@ -201,6 +201,8 @@ pub(super) struct Manifest {
     pub notes: Vec<String>,
     /// Device and inode number of a file of the host that is left out: the image itself.
     pub output: Option<(u64, u64)>,
+    /// Names of the archive members that were chosen.
+    pub members: Vec<PathBuf>,
     /// A directory that comes over a whiteout of overlayfs is opaque.
     pub joins_whiteouts: bool,
     /// The names that the layer being laid has given, by their directories; `None` for what is no
@@ -228,6 +230,7 @@ impl Manifest {
             left_out: Vec::new(),
             notes: Vec::new(),
             output: None,
+            members: Vec::new(),
             joins_whiteouts: false,
             layer: None,
             owners,

@@ -74,6 +74,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::address::{self, Access, Address, Images, Operand};
+use crate::choice::Choice;
 use crate::error::{Error, Result};
 use crate::mkfs::{self, Made};
 use archive::Entries;
@@ -174,6 +175,18 @@ pub enum Free {
     Percent(f64),
 }
 
+/// What becomes of files that an image has already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Existing {
+    /// They are replaced.
+    #[default]
+    Replaced,
+    /// They stay.
+    Kept,
+    /// They stay, and what would have replaced them is told of as left out.
+    KeptAndTold,
+}
+
 /// How sources are read.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
@@ -185,6 +198,10 @@ pub struct Rules {
     pub time_max: Option<i64>,
     /// A file_contexts file that says the SELinux labels; those of the sources without it.
     pub file_contexts: Option<PathBuf>,
+    /// Which members of archives are taken, and under which names.
+    pub choice: Choice,
+    /// What becomes of files that an image has already.
+    pub existing: Existing,
     /// Whiteouts of layers are kept, as overlayfs has them.
     pub keeps_whiteouts: bool,
     /// Keys of encrypted files of sources that are images.
@@ -375,7 +392,7 @@ fn archive(
     let entries = Entries::new(&file, &shown, progress);
     match rules.keeps_whiteouts {
         true => container::lay(manifest, &entries, true),
-        false => entries.add_to(manifest, &mut |_, _| Ok(false)),
+        false => entries.add_chosen(manifest, &rules.choice),
     }
 }
 

@@ -25,7 +25,7 @@ use super::limits::Limits;
 use super::manifest::{Kind, Manifest, Node};
 use super::reading::{Read, with_data};
 use super::size::Counter;
-use super::{Progress, Rules, Source, Within, list};
+use super::{Existing, Progress, Rules, Source, Within, list};
 use crate::address::{Access, Address, Images};
 use crate::attributes::Attributes;
 use crate::beside::identity_of;
@@ -47,6 +47,9 @@ pub struct Added {
     pub left_out: Vec<String>,
     /// What the user should know.
     pub notes: Vec<String>,
+    /// The members of an archive, by the names that they have there.
+    #[serde(skip)]
+    pub members: Vec<PathBuf>,
 }
 
 /// Puts `sources` into the directory at `address`, later ones over earlier ones, with `jobs`
@@ -86,7 +89,7 @@ pub fn onto(
     }
     progress.note_all(manifest.totals());
     let top = Arc::new(images.dir(address, Access::Write)?);
-    Survey::of(&manifest, &top)?.check(&manifest, &top, address)?;
+    Survey::of(&manifest, &top, rules.existing)?.check(&manifest, &top, address)?;
     let block = top.room().map_or(4096, |room| room.block_bytes as usize);
     let mut layer = Layer {
         manifest: &manifest,
@@ -94,16 +97,20 @@ pub fn onto(
         block,
         places: HashMap::new(),
         data_bytes: 0,
+        existing: rules.existing,
+        left_out: Vec::new(),
     };
     with_data(&manifest, block, jobs, &mut |read| {
         layer.run(Arc::clone(&top), read)
     })?;
+    let (data_bytes, left_out) = (layer.data_bytes, layer.left_out);
     Ok(Added {
         image: address.to_string(),
         files: manifest.totals().files,
-        data_bytes: layer.data_bytes,
-        left_out: manifest.left_out,
+        data_bytes,
+        left_out: [manifest.left_out, left_out].concat(),
         notes: manifest.notes,
+        members: manifest.members,
     })
 }
 
@@ -148,7 +155,7 @@ struct Survey {
 }
 
 impl Survey {
-    fn of(manifest: &Manifest, top: &Arc<ImageDir>) -> Result<Survey> {
+    fn of(manifest: &Manifest, top: &Arc<ImageDir>, existing: Existing) -> Result<Survey> {
         let mut survey = Survey::default();
         let block = top.room().map_or(4096, |room| room.block_bytes);
         // As those are that images have mostly; the rest is for the file system to say.
@@ -172,7 +179,7 @@ impl Survey {
                 let node = &manifest.nodes[*number];
                 let is_directory = matches!(node.kind, Kind::Directory(_));
                 let stays = match &dir {
-                    Some(dir) => survey.look(dir, name, is_directory)?,
+                    Some(dir) => survey.look(dir, name, (is_directory, existing))?,
                     None => false,
                 };
                 if !stays && is_first(*number) {
@@ -187,10 +194,18 @@ impl Survey {
     }
 
     /// Notes what has a name; true if it stays, as a directory does that is joined.
-    fn look(&mut self, dir: &ImageDir, name: &OsStr, wants_directory: bool) -> Result<bool> {
+    fn look(
+        &mut self,
+        dir: &ImageDir,
+        name: &OsStr,
+        (wants_directory, existing): (bool, Existing),
+    ) -> Result<bool> {
         let Some(found) = dir.find(name)? else {
             return Ok(false);
         };
+        if !wants_directory && existing != Existing::Replaced {
+            return Ok(true);
+        }
         if wants_directory && is_directory(dir, name, &found) {
             return Ok(true);
         }
@@ -245,6 +260,9 @@ struct Layer<'a> {
     /// Where files with several names were made.
     places: HashMap<usize, PathBuf>,
     data_bytes: u64,
+    existing: Existing,
+    /// Files that stay as they are, a line each.
+    left_out: Vec<String>,
 }
 
 impl Layer<'_> {
@@ -256,6 +274,9 @@ impl Layer<'_> {
             let dir = open.enter(&path, |above, name| above.enter(name).map(Arc::new))?;
             for (name, node) in self.manifest.names(directory) {
                 self.check()?;
+                if self.stays(&dir, name, *node, &mut number, read)? {
+                    continue;
+                }
                 if let Some(first) = self.places.get(node) {
                     place(&dir, name, |beside| dir.link(first, beside))?;
                     continue;
@@ -282,6 +303,35 @@ impl Layer<'_> {
             )),
             false => Ok(()),
         }
+    }
+
+    /// Whether something is there that stays; what would have come instead is read past.
+    fn stays(
+        &mut self,
+        dir: &ImageDir,
+        name: &OsStr,
+        node: usize,
+        number: &mut usize,
+        read: &mut Read<'_>,
+    ) -> Result<bool> {
+        let kind = &self.manifest.nodes[node].kind;
+        if self.existing == Existing::Replaced
+            || matches!(kind, Kind::Directory(_))
+            || dir.find(name)?.is_none()
+        {
+            return Ok(false);
+        }
+        if self.existing == Existing::KeptAndTold {
+            let line = format!("{}: is there already", SinkDir::shown(dir, name));
+            self.left_out.push(line);
+        }
+        if matches!(kind, Kind::Regular(_)) && !self.places.contains_key(&node) {
+            read(*number, &mut |_, _| Ok(()))?;
+            *number += 1;
+            // Further names of it are links to what is there.
+            self.places.insert(node, dir.path_of(name));
+        }
+        Ok(true)
     }
 
     fn make(

@@ -54,7 +54,7 @@ const MAGICS: &[Magic] = &[
 
 /// What lies on a device from a byte on, to be read behind "holds"; `None` for nothing that is
 /// known.
-pub(super) fn signature(device: &dyn BlockDevice, offset_bytes: u64) -> Option<String> {
+pub(crate) fn signature(device: &dyn BlockDevice, offset_bytes: u64) -> Option<String> {
     let magics = || {
         let mut all = MAGICS.iter();
         let found = all.find(|(at, magic, _)| has(device, offset_bytes + at, magic));

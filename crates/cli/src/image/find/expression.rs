@@ -8,9 +8,9 @@ use finefs_image::{Attributes, Time};
 
 use super::printf::Format;
 use super::shown;
-use crate::image::pattern::matches;
 use crate::image::people::People;
 use crate::image::session::At;
+use finefs_image::pattern::matches;
 
 /// `n`, `+n` or `-n`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,10 +13,10 @@ use finefs_image::{Attributes, walk};
 use self::look::Look;
 pub(super) use self::look::for_terminal;
 use super::Where;
-use super::pattern::matches;
 use super::record::Record;
 use super::session::{At, Context, Printer, Session, print_json};
 use crate::CliResult;
+use finefs_image::pattern::matches;
 
 /// List files of an image, as ls(1)
 #[derive(Args)]

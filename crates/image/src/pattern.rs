@@ -1,7 +1,7 @@
 //! Patterns of names, as fnmatch(3) has them without flags: `*`, `?`, `[a-z]`, `[!a-z]`, `\c`.
 
 /// Whether all of `text` matches.
-pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     // Where to go on if what follows the last `*` does not match.
     let mut retry: Option<(usize, usize)> = None;

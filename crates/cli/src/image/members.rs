@@ -1,0 +1,83 @@
+//! The options of tar that say which files go into an archive or come out of it.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use finefs_image::{Choice, Error, Result};
+
+#[derive(Args)]
+pub(super) struct Members {
+    /// The directory that names are of: IMAGE:/DIR
+    #[arg(short = 'C', long, value_name = "IMAGE:/DIR")]
+    pub directory: Option<OsString>,
+    /// Leave out what has this name or path, with all below it
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<OsString>,
+    /// The same with the patterns that are in a file, a line each
+    #[arg(short = 'X', long, value_name = "FILE")]
+    exclude_from: Vec<PathBuf>,
+    /// More names, of a file with a line for each; - for standard input
+    #[arg(short = 'T', long, value_name = "FILE")]
+    files_from: Vec<PathBuf>,
+    /// What -T reads has a zero byte behind each name, not a new line
+    #[arg(long)]
+    null: bool,
+    /// Names are patterns, with -x and -t
+    #[arg(long, overrides_with = "no_wildcards")]
+    wildcards: bool,
+    /// They are none, as without it
+    #[arg(long, overrides_with = "wildcards")]
+    no_wildcards: bool,
+    /// Take so many directories off the front of each name, with -x
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    strip_components: usize,
+}
+
+impl Members {
+    /// The names of -T.
+    pub fn more_names(&self) -> Result<Vec<OsString>> {
+        let end = if self.null { b'\0' } else { b'\n' };
+        let mut names = Vec::new();
+        for file in &self.files_from {
+            names.extend(lines(file, end)?);
+        }
+        Ok(names)
+    }
+
+    /// What is taken, of which these are wanted.
+    pub fn choice(&self, members: &[OsString]) -> Result<Choice> {
+        let mut excluded = self.exclude.clone();
+        for file in &self.exclude_from {
+            excluded.extend(lines(file, b'\n')?);
+        }
+        Ok(Choice {
+            members: members.iter().map(PathBuf::from).collect(),
+            has_patterns: self.wildcards,
+            excluded: excluded
+                .into_iter()
+                .map(OsString::into_encoded_bytes)
+                .collect(),
+            stripped: self.strip_components,
+            is_noted: false,
+        })
+    }
+}
+
+/// The lines of a file of the host.
+fn lines(path: &Path, end: u8) -> Result<Vec<OsString>> {
+    let mut bytes = Vec::new();
+    let read = match path.as_os_str() == "-" {
+        true => std::io::stdin().lock().read_to_end(&mut bytes),
+        false => std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
+    };
+    read.map_err(|error| Error::host(path.display().to_string(), error))?;
+    let lines = bytes
+        .split(|byte| *byte == end)
+        .filter(|line| !line.is_empty());
+    Ok(lines
+        .map(|line| OsStr::from_bytes(line).to_owned())
+        .collect())
+}
