@@ -13,7 +13,7 @@ use finefs::MasterKey;
 use finefs::front_end::Format;
 use finefs_block::{Access, BlockDevice};
 use finefs_ext::{ExtOptions, ExtStore, JournalDeviceInfo, PolicyInfo};
-use finefs_image::{address, partition};
+use finefs_image::{address, mkfs, partition};
 use serde::Serialize;
 
 use crate::journals::Journals;
@@ -126,7 +126,7 @@ impl DiskInfo {
             number: part.number,
             start_bytes: part.start_bytes,
             size_bytes: part.length_bytes,
-            contents: partition::contents(device, part.start_bytes),
+            contents: mkfs::signature(device, part.start_bytes),
             name: part.name,
         };
         (!partitions.is_empty()).then(|| DiskInfo {

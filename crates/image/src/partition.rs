@@ -52,11 +52,6 @@ pub fn partitions(disk: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
     Ok(found)
 }
 
-/// What lies on a disk from a byte on, as in `a FAT file system`; `None` for nothing that is known.
-pub fn contents(disk: &dyn BlockDevice, start_bytes: u64) -> Option<String> {
-    crate::mkfs::signature(disk, start_bytes)
-}
-
 /// Where the last partition of a GUID partition table ends.
 pub(crate) fn end_of_table(disk: &dyn BlockDevice) -> Option<u64> {
     let record = read_record(disk, 0).ok()??;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use finefs_image::tree::Follow;
-use finefs_image::{Error, Operand};
+use finefs_image::{Access, Error, Operand};
 
 use super::Where;
 use super::session::{Context, Printer, Session};
@@ -192,7 +192,7 @@ impl Cat {
             printer: Printer::new(),
             lines: self.marks.lines(),
         };
-        for operand in &self.operands {
+        for operand in &session.expanded(&self.operands, Access::Read) {
             if output.printer.is_gone() {
                 break;
             }

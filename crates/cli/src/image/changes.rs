@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use finefs::LastLink;
 use finefs_image::walk::{Step, Walk};
-use finefs_image::{Attributes, Error, Result};
+use finefs_image::{Access, Attributes, Error, Result};
 
 use super::session::{At, Session};
 use crate::output::print;
@@ -81,7 +81,7 @@ impl Changes {
         edit: &dyn Fn(&At) -> Result<Box<Edit<'e>>>,
     ) -> CliResult<ExitCode> {
         let mut session = session;
-        for operand in operands {
+        for operand in &session.expanded(operands, Access::Write) {
             // An image that cannot be opened is always said.
             let at = session.write(operand);
             let Some(at) = session.check(at) else {

@@ -168,11 +168,18 @@ pub(crate) fn jobs() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get().min(8))
 }
 
+/// A signal that is watched has come.
+static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// True once a signal that is watched has asked for an end.
+pub(super) fn is_stopped() -> bool {
+    STOP.get().is_some_and(|stop| stop.load(Ordering::Relaxed))
+}
+
 /// The first SIGINT, SIGTERM or SIGHUP asks for an end, the second ends. The flag is the same each
 /// time.
 pub(crate) fn watch_signals() -> CliResult<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     if let Some(stop) = STOP.get() {
         return Ok(Arc::clone(stop));
     }

@@ -146,6 +146,13 @@ impl Cp {
             return session.end();
         };
         let to = session.operand(&last);
+        let sources = match session.patterns(&sources, &to) {
+            Ok(sources) => sources,
+            Err(error) => {
+                session.fail(error);
+                return session.end();
+            }
+        };
         let is_image = |operand: &Operand| matches!(operand, Operand::Image(_));
         if !is_image(&to) && !sources.iter().any(is_image) {
             session.fail("no operand is in an image; write IMAGE:/PATH, or use cp");
@@ -158,15 +165,7 @@ impl Cp {
             && self.is_copied()
             && through::is_in_proc(path)
         {
-            if sources.len() > 1 || has_directory {
-                session.fail(Error::new(last.display().to_string(), "is no directory"));
-                return session.end();
-            }
-            for source in &sources {
-                let written = self.write_through(&mut session, source, path);
-                session.check(written);
-            }
-            return session.end();
+            return self.write_all_through(session, &sources, path);
         }
         let destination = match Destination::find(&mut session, &to, self.is_directory_wanted()) {
             Ok(destination) => destination,
@@ -306,6 +305,23 @@ impl Cp {
         let is_written = self.is_copied() && !self.recursive && !self.archive;
         let is_written = is_written && destination.is_directory;
         (is_written && through::leads_elsewhere(&place)).then_some(place)
+    }
+
+    /// Writes the source of a copy to what is there.
+    fn write_all_through(
+        &self,
+        mut session: Session,
+        sources: &[Operand],
+        place: &Path,
+    ) -> CliResult<ExitCode> {
+        match sources {
+            [source] => {
+                let written = self.write_through(&mut session, source, place);
+                session.check(written);
+            }
+            _ => session.fail(Error::new(place.display().to_string(), "is no directory")),
+        }
+        session.end()
     }
 
     /// Writes a file to what is there, and keeps what that is.

@@ -148,7 +148,7 @@ impl Lsattr {
         let mut session = Session::new(context, "finefs lsattr", &self.place);
         let mut printer = Printer::new();
         let mut records = Vec::new();
-        for operand in &self.operands {
+        for operand in &session.operands(&self.operands) {
             let at = session.read(operand);
             let Some(at) = session.check(at) else {
                 continue;

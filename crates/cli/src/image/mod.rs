@@ -12,6 +12,7 @@
 //! | `shell` | many commands on an image that is opened once |
 //! | `text` | modes, sizes and times as text; `units`: --block-size; `clock`: local time |
 //! | `mode` | chmod's modes; `date`: touch's times |
+//! | `glob` | paths by patterns |
 //! | `through` | paths of the host that are written and never replaced |
 //! | `people` | names of users and groups, of the image |
 //! | `record` | what files are, as JSON |
@@ -31,6 +32,7 @@ mod diff;
 mod du;
 mod find;
 mod flags;
+mod glob;
 #[cfg(feature = "build")]
 mod layer;
 mod ln;

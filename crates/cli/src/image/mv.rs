@@ -64,6 +64,8 @@ impl Mv {
             return session.end();
         };
         let to = session.operand(&last);
+        let sources = session.expanded(&sources, Access::Write);
+        let sources: Vec<Operand> = sources.iter().map(|text| session.operand(text)).collect();
         // All are opened to be written before anything is done.
         let images = sources
             .iter()

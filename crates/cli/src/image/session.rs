@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use finefs::FileSystem;
 use finefs_image::{Access, Address, Error, Images, Operand};
 
-use super::Where;
+use super::{Where, copying, glob};
 use crate::output::{say, set_program};
 use crate::{CliResult, Failure};
 
@@ -58,7 +58,7 @@ impl Context {
 }
 
 /// What paths of the host begin with in a shell.
-const HOST: &[u8] = b"host:";
+pub(super) const HOST: &str = "host:";
 
 impl Inside {
     /// What a word means in a shell: a path of its image; `host:PATH`, a path of the host;
@@ -68,7 +68,7 @@ impl Inside {
         if bytes == b"-" {
             return Operand::Standard;
         }
-        if let Some(path) = bytes.strip_prefix(HOST) {
+        if let Some(path) = bytes.strip_prefix(HOST.as_bytes()) {
             return Operand::Host(self.host.join(OsStr::from_bytes(path)));
         }
         match Operand::parse(text) {
@@ -126,6 +126,45 @@ impl<'c> Session<'c> {
         }
     }
 
+    /// The operands of files of images, patterns as the files that they stand for. What names a
+    /// file, or none at all, stays; so do all in a shell, where they were expanded.
+    pub fn expanded(&mut self, words: &[OsString], access: Access) -> Vec<OsString> {
+        let mut all = Vec::with_capacity(words.len());
+        for word in words {
+            let found = self.of_pattern(word, access);
+            match found.is_empty() {
+                true => all.push(word.clone()),
+                false => all.extend(found),
+            }
+        }
+        all
+    }
+
+    fn of_pattern(&mut self, word: &OsStr, access: Access) -> Vec<OsString> {
+        let Operand::Image(address) = Operand::parse(word) else {
+            return Vec::new();
+        };
+        let pattern = address.path.as_os_str().as_bytes();
+        if self.is_in_shell() || !glob::is_pattern(pattern) {
+            return Vec::new();
+        }
+        // Who opens it next says what is wrong.
+        let Ok(fs) = self.images.open(&address, access) else {
+            return Vec::new();
+        };
+        if fs.symlink_metadata(&address.path).is_ok() {
+            return Vec::new();
+        }
+        let tree = glob::ImageTree {
+            fs: &fs,
+            directory: Path::new("/"),
+        };
+        let found = glob::expand(pattern, &tree).into_iter();
+        found
+            .map(|path| address.with_path(path).to_os_string())
+            .collect()
+    }
+
     /// What an operand means.
     pub fn operand(&self, text: &OsStr) -> Operand {
         match &self.context.shell {
@@ -140,7 +179,7 @@ impl<'c> Session<'c> {
         &mut self,
         mut operands: Vec<OsString>,
         target_directory: Option<OsString>,
-    ) -> Option<(Vec<Operand>, OsString)> {
+    ) -> Option<(Vec<OsString>, OsString)> {
         let last = match target_directory {
             Some(directory) => directory,
             None if operands.len() < 2 => {
@@ -149,8 +188,25 @@ impl<'c> Session<'c> {
             }
             None => operands.pop().expect("there are two"),
         };
-        let sources = operands.iter().map(|text| self.operand(text)).collect();
-        Some((sources, last))
+        Some((operands, last))
+    }
+
+    /// The sources of a copy, patterns as the files that they stand for.
+    pub fn patterns(
+        &mut self,
+        sources: &[OsString],
+        to: &Operand,
+    ) -> finefs_image::Result<Vec<Operand>> {
+        // What is written is opened for that first.
+        if let Operand::Image(address) = to
+            && sources
+                .iter()
+                .any(|source| glob::is_pattern(source.as_bytes()))
+        {
+            self.images.open(address, Access::Write)?;
+        }
+        let sources = self.expanded(sources, Access::Read);
+        Ok(sources.iter().map(|text| self.operand(text)).collect())
     }
 
     /// An operand that names a file in an image; without a colon, outside of a shell, its root.
@@ -170,11 +226,11 @@ impl<'c> Session<'c> {
         self.context.shell.is_some()
     }
 
-    /// The operands; in a shell the directory if there are none.
-    pub fn operands(&self, given: &[OsString]) -> Vec<OsString> {
+    /// The operands of what is read; in a shell the directory if there are none.
+    pub fn operands(&mut self, given: &[OsString]) -> Vec<OsString> {
         match given {
             [] if self.context.shell.is_some() => vec![OsString::from(".")],
-            given => given.to_vec(),
+            given => self.expanded(given, Access::Read),
         }
     }
 
@@ -219,11 +275,11 @@ impl<'c> Session<'c> {
     /// Does something to each operand that is to be changed, and ends.
     pub fn edit_each(
         mut self,
-        operands: &[impl AsRef<OsStr>],
+        operands: &[OsString],
         mut edit: impl FnMut(&mut Session, &At) -> finefs_image::Result<()>,
     ) -> CliResult<ExitCode> {
-        for operand in operands {
-            let result = self.write(operand.as_ref());
+        for operand in &self.expanded(operands, Access::Write) {
+            let result = self.write(operand);
             let result = result.and_then(|at| edit(&mut self, &at));
             self.check(result);
         }
@@ -235,6 +291,9 @@ impl<'c> Session<'c> {
         if self.context.shell.is_none() {
             let images = std::mem::take(&mut self.images);
             self.check(images.close());
+        }
+        if copying::is_stopped() {
+            self.status = copying::INTERRUPTED;
         }
         self.context.status = self.status;
         Ok(ExitCode::from(self.status))
@@ -296,14 +355,14 @@ impl Printer {
         }
     }
 
-    /// True when nobody reads any more.
+    /// True when nobody reads any more, or wants more.
     pub fn is_gone(&self) -> bool {
-        self.is_gone
+        self.is_gone || copying::is_stopped()
     }
 
     /// Prints bytes as they are.
     pub fn put(&mut self, bytes: &[u8]) -> CliResult<()> {
-        if self.is_gone {
+        if self.is_gone() {
             return Ok(());
         }
         let result = self.output.write_all(bytes);

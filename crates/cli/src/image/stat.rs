@@ -70,7 +70,7 @@ impl Stat {
         let mut session = Session::new(context, "finefs stat", &self.place);
         let mut printer = Printer::new();
         let mut records = Vec::new();
-        for operand in &self.operands {
+        for operand in &session.operands(&self.operands) {
             let found = self.find(&mut session, operand);
             let Some((at, attributes)) = session.check(found) else {
                 continue;

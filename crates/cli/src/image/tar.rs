@@ -155,6 +155,10 @@ impl Tar {
             session.fail("-j: there is no bzip2; pack by --zstd, -J or -z, or through bzip2(1)");
             return session.end();
         }
+        // Members come before the directory, unless that is given by -C.
+        if self.extract && self.members.directory.is_none() {
+            self.members.directory = self.operands.pop();
+        }
         let names = self.members.more_names().map_err(Failure::new)?;
         self.operands.extend(names);
         match (self.extract, self.list) {
@@ -165,13 +169,7 @@ impl Tar {
     }
 
     fn extract(mut self, mut session: Session) -> CliResult<ExitCode> {
-        // Members come before the directory, unless that is given by -C.
-        let directory = self
-            .members
-            .directory
-            .take()
-            .or_else(|| self.operands.pop());
-        let Some(directory) = directory else {
+        let Some(directory) = self.members.directory.take() else {
             return Err(Failure::new("-x: name the directory, as IMAGE:/DIR"));
         };
         let source = match self.file {

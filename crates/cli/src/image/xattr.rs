@@ -93,7 +93,7 @@ impl Getfattr {
     pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
         let mut session = Session::new(context, "finefs getfattr", &self.place);
         let mut printer = Printer::new();
-        for operand in &self.operands {
+        for operand in &session.operands(&self.operands) {
             let found = session.read(operand);
             let found = found.and_then(|at| Ok((at.told(self.find(&at))?, at)));
             let Some((xattrs, at)) = session.check(found) else {

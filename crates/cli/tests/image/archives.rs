@@ -199,7 +199,7 @@ fn members_are_chosen_as_tar_chooses_them() {
         "--strip-components 2 --exclude=inner --exclude=b.c --exclude=hard.c",
         "-T names",
         "--wildcards src/*.c",
-        "src/lib src/a.o",
+        "src/lib/inner src/a.o",
         "./src/lib/inner/",
         "-kv src/link --no-same-owner --xattrs-include=*",
     ] {

@@ -94,6 +94,12 @@ fn scripts_stop_at_the_first_failure_and_say_where() {
     assert_clean(&place.path("image"));
     for (line, status, part) in [
         ("cat 'open", 2, "a quote is not closed"),
+        ("cat etc/one | wc", 2, "'|': there are no pipes"),
+        ("cat etc/one >x", 2, "'>': there are no pipes"),
+        ("touch a; touch b", 2, "';': there are no pipes"),
+        ("rm etc/*.none", 1, "etc/*.none: no such file"),
+        ("!exit 7", 7, "failed with status 7"),
+        ("lls /nowhere", 2, "nowhere"),
         ("mount x", 2, "unrecognized subcommand"),
         ("shell image", 2, "unrecognized subcommand"),
         ("ls --nonsense", 2, "--nonsense"),
@@ -118,6 +124,69 @@ fn scripts_stop_at_the_first_failure_and_say_where() {
     let said = place.fails(1, &["shell", "image:/etc/none"]);
     assert!(said.contains("image:/etc/none"), "{said}");
     assert_eq!(place.ok(&["ls", "image"]), "etc\nlost+found\none\n");
+}
+
+#[test]
+fn patterns_stand_for_files_and_the_host_has_commands() {
+    let place = place();
+    for name in ["a.txt", "b.txt", ".c.txt", "*"] {
+        let path = format!("image:/etc/{name}");
+        place.with_input(&["cp", "-", &path], name.as_bytes());
+    }
+    let printed = |lines: &[&str]| {
+        let mut words = vec!["shell", "image"];
+        lines.iter().for_each(|line| words.extend(["-c", line]));
+        place.ok(&words)
+    };
+    assert_eq!(
+        printed(&["cd etc", "ls *.txt"]),
+        "image:/etc/a.txt\nimage:/etc/b.txt\n"
+    );
+    assert_eq!(
+        printed(&["ls -d /e*/[!a].* etc/'*'"]),
+        "image:/etc/*\nimage:/etc/b.txt\n"
+    );
+    assert_eq!(printed(&["cat etc/\\*"]), "*");
+    printed(&[
+        "mkdir new",
+        "cp etc/?.txt new",
+        "rm etc/*.txt",
+        "cp host:source/etc/o* new",
+    ]);
+    assert_eq!(
+        printed(&["ls -A etc new"]),
+        "image:/etc:\n*\n.c.txt\nconf.d\none\n\nimage:/new:\na.txt\nb.txt\none\n"
+    );
+    let shown = printed(&[
+        "lcd source",
+        "lpwd",
+        "lls -d etc",
+        "!echo $((1 + 1)) | cat",
+        "history",
+    ]);
+    let source = place.path("source").canonicalize().unwrap();
+    assert_eq!(shown, format!("{}\netc\n2\n", source.display()));
+    assert!(printed(&["?"]).contains("lpwd"));
+    place.fails(3, &["shell", "image", "-c", "exit 3", "-c", "cat never"]);
+    // Outside of a shell the paths are whole; a file of that very name comes first.
+    assert_eq!(place.ok(&["cat", "image:/etc/*"]), "*");
+    assert_eq!(
+        place.ok(&["ls", "image:/n*/?.txt"]),
+        "image:/new/a.txt\nimage:/new/b.txt\n"
+    );
+    place.ok(&["cp", "image:/new/*.txt", "image:/"]);
+    place.ok(&["mv", "image:/new/[a]*", "image:/new/o*", "source"]);
+    place.ok(&["chmod", "600", "image:/?.txt"]);
+    assert_eq!(
+        place.ok(&["stat", "-c", "%n %a", "image:/*.txt"]),
+        "image:/a.txt 600\nimage:/b.txt 600\n"
+    );
+    place.ok(&["rm", "image:/new/*", "image:/*.txt"]);
+    assert!(place.path("source/a.txt").exists());
+    assert_eq!(place.ok(&["ls", "image:/new"]), "");
+    let said = place.fails(1, &["rm", "image:/q*"]);
+    assert_eq!(said, "finefs rm: image:/q*: no such file or directory\n");
+    assert_clean(&place.path("image"));
 }
 
 /// A shell on a pseudo-terminal that script(1) makes.
@@ -210,7 +279,22 @@ fn a_prompt_has_completion_and_history() {
     let mut terminal = Terminal::start(&place);
     terminal.types("\x1b[A\x1b[A\r", ENDS);
     terminal.types("ls\r", "etc  kept  lost+found");
-    terminal.types("exit\r", "ended 0");
+    // In quotes too.
+    terminal.types("mkdir 'two words'\r", ENDS);
+    terminal.types("cd \"tw\t\"\r", "image:/two words> ");
+    // Ctrl-C ends what prints, and the shell goes on.
+    terminal.types("truncate -s 4g zeros\r", ENDS);
+    terminal.types("cat zeros\r", "\0\0\0\0");
+    terminal
+        .script
+        .stdin
+        .as_mut()
+        .unwrap()
+        .write_all(b"\x03")
+        .unwrap();
+    terminal.types("history\r", "  cat zeros");
+    terminal.types("rm zeros\r", ENDS);
+    terminal.types("exit 5\r", "ended 5");
     assert_eq!(
         place.ok(&["stat", "-c", "%F", "image:/kept"]),
         "regular empty file\n"

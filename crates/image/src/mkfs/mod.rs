@@ -75,7 +75,7 @@ pub use options::{Defaults, FsType, OnError, Options};
 pub(crate) use place::whole_pages;
 pub use place::{Place, found_at, make_at, make_at_until, plan_at};
 use serde::Serialize;
-pub(crate) use signature::signature;
+pub use signature::signature;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;

@@ -52,9 +52,9 @@ const MAGICS: &[Magic] = &[
     (65_600, b"_BHRfS_M", "a Btrfs file system"),
 ];
 
-/// What lies on a device from a byte on, to be read behind "holds"; `None` for nothing that is
+/// What lies on a device from a byte on, as in `a FAT file system`; `None` for nothing that is
 /// known.
-pub(crate) fn signature(device: &dyn BlockDevice, offset_bytes: u64) -> Option<String> {
+pub fn signature(device: &dyn BlockDevice, offset_bytes: u64) -> Option<String> {
     let magics = || {
         let mut all = MAGICS.iter();
         let found = all.find(|(at, magic, _)| has(device, offset_bytes + at, magic));

@@ -8,8 +8,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
-use finefs_image::Attributes;
 use finefs_image::walk::{Found, Step, Walk};
+use finefs_image::{Access, Attributes};
 
 use self::expression::{Context, Expression};
 use self::parse::Query;
@@ -97,7 +97,11 @@ impl Find {
             records: Vec::new(),
             is_over: false,
         };
-        for operand in &session.operands(&self.words) {
+        let operands = match query.deletes {
+            true => session.expanded(&self.words, Access::Write),
+            false => session.operands(&self.words),
+        };
+        for operand in &operands {
             let at = match query.deletes {
                 true => session.write(operand),
                 false => session.read(operand),

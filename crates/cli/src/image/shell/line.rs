@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use super::words::{self, Wrong};
 use crate::image::ImageCommand;
 use crate::output::say;
 
@@ -32,13 +33,22 @@ pub(super) enum Word {
     Cd { directory: Option<OsString> },
     /// Print it
     Pwd,
-    /// Let host: paths begin at a directory of the host
-    Lcd { directory: PathBuf },
+    /// Let host: paths begin at a directory of the host; your own without one
+    Lcd { directory: Option<PathBuf> },
+    /// Print it
+    Lpwd,
+    /// List it, as ls(1) of the host
+    Lls {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
+    /// Print the lines that were typed
+    History,
     /// Put everything on the image
     Sync,
-    /// End; the end of the input does too
+    /// End, with a status if one is given; the end of the input does too
     #[command(alias = "quit")]
-    Exit,
+    Exit { status: Option<u8> },
     #[command(flatten)]
     Image(ImageCommand),
 }
@@ -68,27 +78,52 @@ pub(super) fn names() -> Vec<String> {
 }
 
 impl Line {
-    /// What a line says, `None` for nothing. The error is the status; it has been told.
-    pub fn parse(text: &str) -> Result<Option<Line>, u8> {
-        let Some(mut words) = shlex::split(text) else {
-            say("a quote is not closed");
-            return Err(USAGE);
+    /// What a line says, `None` for nothing. `expand` says which files a pattern stands for. The
+    /// error is the status; it has been told.
+    pub fn parse(
+        text: &str,
+        expand: &mut dyn FnMut(&str) -> Vec<OsString>,
+    ) -> Result<Option<Line>, u8> {
+        let mut words = match words::split(text) {
+            Ok(words) => words,
+            Err(Wrong::OpenQuote) => {
+                say("a quote is not closed");
+                return Err(USAGE);
+            }
+            Err(Wrong::Operator(letter)) => {
+                say(format!(
+                    "'{letter}': there are no pipes, redirections and jobs here; quote it in a \
+                     name, or use finefs COMMAND in your own shell"
+                ));
+                return Err(USAGE);
+            }
         };
-        let may_fail = match words.first_mut() {
+        let may_fail = match words.first_mut().map(|first| &mut first.text) {
             None => return Ok(None),
             Some(first) if first == "-" => {
                 words.remove(0);
                 true
             }
-            Some(first) => match first.strip_prefix('-') {
-                Some(rest) => {
-                    *first = rest.to_owned();
-                    true
+            Some(first) => {
+                let rest = first.strip_prefix('-').map(str::to_owned);
+                let may_fail = rest.is_some();
+                *first = rest.unwrap_or(std::mem::take(first));
+                if first == "?" {
+                    *first = "help".to_owned();
                 }
-                None => false,
-            },
+                may_fail
+            }
         };
-        let words = words.into_iter().map(OsString::from).collect();
+        let words = words.into_iter().enumerate().flat_map(|(index, word)| {
+            let found = word.pattern.filter(|_| index > 0);
+            let found = found.map(|pattern| expand(&pattern)).unwrap_or_default();
+            // As sh has it, what names nothing stays as it is.
+            match found.is_empty() {
+                true => vec![OsString::from(word.text)],
+                false => found,
+            }
+        });
+        let words: Vec<OsString> = words.collect();
         #[cfg(feature = "build")]
         let words = crate::image::with_dash(words, 0);
         let matches = command().try_get_matches_from::<Vec<OsString>, _>(words);
@@ -120,21 +155,33 @@ mod tests {
 
     #[test]
     fn lines_are_words_quotes_and_comments() {
-        let parse =
-            |text| Line::parse(text).map(|line| line.map(|line| (line.word, line.may_fail)));
+        let parse = |text| {
+            let line = Line::parse(text, &mut |pattern| {
+                vec![pattern.replace('*', "a b").into()]
+            });
+            line.map(|line| line.map(|line| (line.word, line.may_fail)))
+        };
         assert!(matches!(parse("  # nothing"), Ok(None)));
         assert!(matches!(parse("ls"), Ok(Some((Word::Image(_), false)))));
         assert!(matches!(
             parse("-rm 'a b' # c"),
             Ok(Some((Word::Image(_), true)))
         ));
-        assert!(matches!(parse("- quit"), Ok(Some((Word::Exit, true)))));
+        assert!(matches!(
+            parse("- quit"),
+            Ok(Some((Word::Exit { status: None }, true)))
+        ));
         assert!(matches!(parse("cat 'open"), Err(USAGE)));
+        assert!(matches!(parse("cat a | b"), Err(USAGE)));
         assert!(matches!(parse("mount x"), Err(USAGE)));
         assert!(matches!(parse("-mount x"), Ok(None)));
         let Ok(Some((Word::Cd { directory }, _))) = parse("cd \"a b\"\\ c") else {
             panic!("no cd");
         };
         assert_eq!(directory.unwrap(), "a b c");
+        let Ok(Some((Word::Cd { directory }, _))) = parse("cd *") else {
+            panic!("no cd");
+        };
+        assert_eq!(directory.unwrap(), "a b");
     }
 }

@@ -3,6 +3,7 @@
 //! | Module | Thing |
 //! |---|---|
 //! | `line` | what a line says |
+//! | `words` | its words: quotes, patterns |
 //! | `prompt` | lines from a terminal, with history and completion |
 //!
 //! # How it works
@@ -12,12 +13,13 @@
 
 mod line;
 mod prompt;
+mod words;
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::atomic::Ordering;
 
 use clap::Args;
@@ -26,7 +28,8 @@ use finefs_image::{Access, Address, Error};
 use self::line::{Line, Word};
 use super::Where;
 use super::copying;
-use super::session::{Context, Inside};
+use super::glob;
+use super::session::{Context, HOST, Inside};
 use crate::output::{print, say, set_program};
 use crate::{CliResult, Failure};
 
@@ -35,8 +38,8 @@ use crate::{CliResult, Failure};
 /// The image is opened once. All commands of images are there, with cd, pwd, sync and exit; help
 /// lists them. Paths are those of the image, from the directory of cd on; host:PATH is a file of
 /// the host, from that of lcd on. A script ends at the first line that fails, names it, and its
-/// status is the shell's; a - before a command lets it fail. Words are quoted as in sh(1), # begins
-/// a comment.
+/// status is the shell's; a - before a command lets it fail. Words are quoted as in sh(1), *, ? and
+/// [a-z] stand for files, # begins a comment; !COMMAND is the host's.
 #[derive(Args)]
 pub(crate) struct Shell {
     /// The image, or IMAGE:/DIR to begin there
@@ -58,7 +61,8 @@ pub(crate) struct Shell {
 enum Outcome {
     /// The next line, with the status of this one.
     Next(u8),
-    Exit,
+    /// The end, with a status that was given.
+    Exit(Option<u8>),
 }
 
 impl Shell {
@@ -139,7 +143,7 @@ fn script(
                 ));
                 return Ok(status);
             }
-            Outcome::Exit => break,
+            Outcome::Exit(status) => return Ok(status.unwrap_or(0)),
         }
     }
     Ok(0)
@@ -147,21 +151,36 @@ fn script(
 
 /// Does one line, and says what fails.
 fn execute(text: &str, context: &mut Context) -> Outcome {
-    let line = match Line::parse(text) {
+    if let Some(words) = text.trim_start().strip_prefix('!') {
+        return Outcome::Next(run_on_host(context, "sh", &["-c".into(), words.into()]));
+    }
+    let line = match Line::parse(text, &mut |pattern| expanded(context, pattern)) {
         Ok(Some(line)) => line,
         Ok(None) => return Outcome::Next(0),
         Err(status) => return Outcome::Next(status),
     };
     let may_fail = line.may_fail;
     let status = match line.word {
-        Word::Exit => return Outcome::Exit,
+        Word::Exit { status } => return Outcome::Exit(status),
         Word::Image(command) => {
             let ended = command.run(context);
             let status = context.take_status();
             told(ended.map(|_| ())).max(status)
         }
         Word::Cd { directory } => told(change_directory(context, directory)),
-        Word::Lcd { directory } => told(change_host_directory(context, &directory)),
+        Word::Lcd { directory } => {
+            let home = || std::env::var_os("HOME").map_or("/".into(), PathBuf::from);
+            let to = directory.unwrap_or_else(home);
+            told(change_host_directory(context, &to))
+        }
+        Word::Lpwd => match context.shell().map(|inside| inside.host.canonicalize()) {
+            Some(Ok(path)) => told(print(&format!("{}\n", path.display()))),
+            Some(Err(error)) => told(Err(Failure::new(Error::host(".", error)))),
+            None => 0,
+        },
+        Word::Lls { words } => run_on_host(context, "ls", &words),
+        // The prompt has it.
+        Word::History => 0,
         Word::Pwd => match context.shell() {
             Some(inside) => told(print(&format!("{}\n", inside.directory.display()))),
             None => 0,
@@ -171,6 +190,57 @@ fn execute(text: &str, context: &mut Context) -> Outcome {
     match may_fail {
         true => Outcome::Next(0),
         false => Outcome::Next(status),
+    }
+}
+
+/// The files that a pattern stands for, as words of a line.
+fn expanded(context: &mut Context, pattern: &str) -> Vec<OsString> {
+    let Some(inside) = context.shell() else {
+        return Vec::new();
+    };
+    let (prefix, paths) = match pattern.strip_prefix(HOST) {
+        Some(pattern) => {
+            let tree = glob::HostTree {
+                directory: &inside.host,
+            };
+            (HOST, glob::expand(pattern.as_bytes(), &tree))
+        }
+        None => {
+            let address = Address {
+                image: inside.image.clone(),
+                path: inside.directory.clone(),
+            };
+            let Ok(fs) = inside.images.open(&address, Access::Read) else {
+                return Vec::new();
+            };
+            let tree = glob::ImageTree {
+                fs: &fs,
+                directory: &inside.directory,
+            };
+            ("", glob::expand(pattern.as_bytes(), &tree))
+        }
+    };
+    let word = |path: PathBuf| {
+        let mut word = OsString::from(prefix);
+        word.push(path);
+        word
+    };
+    paths.into_iter().map(word).collect()
+}
+
+/// Runs a program of the host in the host's directory; gives its status.
+fn run_on_host(context: &mut Context, program: &str, words: &[OsString]) -> u8 {
+    let host = context.shell().map(|inside| inside.host.clone());
+    let mut command = Command::new(program);
+    command
+        .args(words)
+        .current_dir(host.unwrap_or_else(|| ".".into()));
+    match command.status() {
+        Ok(status) => status
+            .code()
+            .and_then(|code| code.try_into().ok())
+            .unwrap_or(1),
+        Err(error) => told(Err(Failure::new(Error::host(program, error)))),
     }
 }
 

@@ -1,21 +1,23 @@
 //! Lines from a terminal, with history and completion.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use finefs::FileSystem;
-use rustyline::completion::{Completer, FilenameCompleter, Pair};
+use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::history::DefaultHistory;
 use rustyline::{CompletionType, Config, Editor};
 use rustyline::{Helper, Highlighter, Hinter, Validator};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
-use super::{Outcome, execute, line, sync, told};
+use super::{Outcome, execute, line, sync, told, words};
 use crate::image::copying;
-use crate::image::session::Context;
+use crate::image::glob::{HostTree, Tree};
+use crate::image::session::{Context, HOST};
+use crate::output::print;
 use crate::{CliResult, Failure};
 
 /// Lines that are remembered.
@@ -36,7 +38,6 @@ pub(super) fn run(context: &mut Context, fs: FileSystem) -> CliResult<u8> {
         fs,
         directory: PathBuf::from("/"),
         host_directory: PathBuf::from("."),
-        host: FilenameCompleter::new(),
     }));
     let history = history_path();
     if let Some(path) = &history {
@@ -69,9 +70,16 @@ pub(super) fn run(context: &mut Context, fs: FileSystem) -> CliResult<u8> {
             Err(error) => return Err(failed(error)),
         };
         let _ = editor.add_history_entry(text.as_str());
+        if text.trim() == "history" {
+            status = told(print(&numbered(editor.history())));
+            continue;
+        }
         match execute(&text, context) {
             Outcome::Next(next) => status = next.max(told(sync(context))),
-            Outcome::Exit => break,
+            Outcome::Exit(given) => {
+                status = given.unwrap_or(status);
+                break;
+            }
         }
     }
     if let Some(path) = &history {
@@ -82,6 +90,12 @@ pub(super) fn run(context: &mut Context, fs: FileSystem) -> CliResult<u8> {
         }
     }
     Ok(status)
+}
+
+/// The lines of a history, as bash shows them.
+fn numbered(history: &DefaultHistory) -> String {
+    let lines = history.iter().zip(1..);
+    lines.map(|(line, number)| format!("{number:5}  {line}\n")).collect()
 }
 
 /// Where lines are remembered, by the XDG Base Directory Specification.
@@ -100,10 +114,7 @@ struct Completion {
     fs: FileSystem,
     directory: PathBuf,
     host_directory: PathBuf,
-    host: FilenameCompleter,
 }
-
-const HOST: &str = "host:";
 
 impl Completer for Completion {
     type Candidate = Pair;
@@ -115,81 +126,102 @@ impl Completer for Completion {
         _: &rustyline::Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let before = &line[..position];
-        let start = word_start(before);
-        let word = &before[start..];
-        if before[..start].trim().is_empty() {
+        let word = words::last(before);
+        if before[..word.start].trim().is_empty() {
             let names = line::names().into_iter();
-            let names = names.filter(|name| name.starts_with(word));
-            return Ok((start, names.map(|name| pair(&name, " ")).collect()));
+            let names = names.filter(|name| name.starts_with(&word.text));
+            return Ok((
+                word.start,
+                names.map(|name| pair(&name, &name, " ", None)).collect(),
+            ));
         }
-        if let Some(path) = word.strip_prefix(HOST) {
-            return Ok((start + HOST.len(), self.host_paths(path)?));
-        }
-        Ok((start, self.paths(word)))
+        let found = match word.text.strip_prefix(HOST) {
+            Some(path) => self.host_paths(path)?,
+            None => self.paths(&word.text),
+        };
+        let pairs = found.into_iter().map(|(path, end)| {
+            let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
+            let shown = if end == "/" { name + end } else { name };
+            let prefix = if word.text.starts_with(HOST) {
+                HOST
+            } else {
+                ""
+            };
+            pair(&format!("{prefix}{path}"), &shown, end, word.quote)
+        });
+        Ok((word.start, pairs.collect()))
     }
 }
 
 impl Completion {
-    /// The paths of the host that go on as `word`.
-    fn host_paths(&self, word: &str) -> rustyline::Result<Vec<Pair>> {
-        let prefix = match word.starts_with('/') {
+    /// The paths of the host that go on as `plain`, with what stands behind each.
+    fn host_paths(&self, plain: &str) -> rustyline::Result<Vec<(String, &'static str)>> {
+        let prefix = match plain.starts_with('/') {
             true => String::new(),
             false => format!("{}/", self.host_directory.display()),
         };
-        let path = format!("{prefix}{word}");
-        let (at, mut found) = self.host.complete_path(&path, path.len())?;
-        for pair in &mut found {
-            let whole = format!("{}{}", &path[..at], pair.replacement);
-            pair.replacement = whole.strip_prefix(&prefix).unwrap_or(&whole).to_owned();
-        }
-        Ok(found)
+        let path = format!("{prefix}{plain}");
+        let (above, begun) = path.split_at(path.rfind('/').map_or(0, |at| at + 1));
+        let tree = HostTree {
+            directory: Path::new(""),
+        };
+        let names = tree.names(Path::new(above)).into_iter();
+        let names = names.filter_map(|name| name.into_string().ok());
+        let found = names.filter(|name| goes_on(name, begun)).map(|name| {
+            let whole = format!("{above}{name}");
+            let end = if Path::new(&whole).is_dir() { "/" } else { " " };
+            let shown = whole.strip_prefix(&prefix).unwrap_or(&whole).to_owned();
+            (shown, end)
+        });
+        Ok(found.collect())
     }
 
-    /// The paths of the image that go on as `word`, which is quoted.
-    fn paths(&self, word: &str) -> Vec<Pair> {
-        let plain = shlex::split(word).and_then(|words| words.into_iter().next());
-        let plain = plain.unwrap_or_default();
-        let (above, begun) = match plain.rfind('/') {
-            Some(at) => plain.split_at(at + 1),
-            None => ("", plain.as_str()),
-        };
+    /// The paths of the image that go on as `plain`, with what stands behind each.
+    fn paths(&self, plain: &str) -> Vec<(String, &'static str)> {
+        let (above, begun) = plain.split_at(plain.rfind('/').map_or(0, |at| at + 1));
         let Ok(names) = finefs_image::walk::names(&self.fs, &self.directory.join(above)) else {
             return Vec::new();
         };
-        let fits = |name: &&str| {
-            name.starts_with(begun) && (begun.starts_with('.') || !name.starts_with('.'))
-        };
-        let names = names.iter().filter_map(|name| name.to_str()).filter(fits);
+        let names = names.iter().filter_map(|name| name.to_str());
         names
+            .filter(|name| goes_on(name, begun))
             .map(|name| {
                 let path = self.directory.join(above).join(OsStr::new(name));
                 let is_directory = self.fs.metadata(path).is_ok_and(|found| found.is_dir());
                 let end = if is_directory { "/" } else { " " };
-                pair(&format!("{above}{name}"), end)
+                (format!("{above}{name}"), end)
             })
             .collect()
     }
 }
 
-/// Where the last word of a line begins; blanks behind a backslash are part of it.
-fn word_start(line: &str) -> usize {
-    let bytes = line.as_bytes();
-    let is_start = |at: &usize| bytes[at - 1] == b' ' && (*at < 2 || bytes[at - 2] != b'\\');
-    (1..=bytes.len()).rev().find(is_start).unwrap_or(0)
+/// Names with a dot in front are not completed from nothing.
+fn goes_on(name: &str, begun: &str) -> bool {
+    name.starts_with(begun) && (begun.starts_with('.') || !name.starts_with('.'))
 }
 
-/// A completion with what comes behind it, quoted for the line.
-fn pair(word: &str, end: &str) -> Pair {
-    const SPECIAL: &str = " \t\\'\"#$&*;?|<>()`~!";
-    let mut quoted = String::new();
+/// A completion with what comes behind it, quoted for the line as its beginning is; `shown` stands
+/// in the list.
+fn pair(word: &str, shown: &str, end: &str, quote: Option<char>) -> Pair {
+    const SPECIAL: &str = " \t\\'\"#$&*;?|<>()`~![]";
+    // Within single quotes nothing stands for such a quote.
+    let quote = quote.filter(|quote| *quote == '"' || !word.contains('\''));
+    let is_special = |letter: &char| match quote {
+        Some('"') => matches!(letter, '"' | '\\'),
+        Some(_) => false,
+        None => SPECIAL.contains(*letter),
+    };
+    let mut quoted: String = quote.into_iter().collect();
     for letter in word.chars() {
-        if SPECIAL.contains(letter) {
+        if is_special(&letter) {
             quoted.push('\\');
         }
         quoted.push(letter);
     }
+    // What goes on behind a directory stays in the quotes.
+    quoted.extend(quote.filter(|_| end != "/"));
     Pair {
-        display: word.to_owned(),
+        display: shown.to_owned(),
         replacement: quoted + end,
     }
 }
@@ -197,13 +229,6 @@ fn pair(word: &str, end: &str) -> Pair {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_begin_behind_blanks_that_are_not_quoted() {
-        for (line, start) in [("", 0), ("l", 0), ("ls ", 3), ("ls a", 3), ("cat a\\ b", 4)] {
-            assert_eq!(word_start(line), start, "{line}");
-        }
-    }
 
     #[test]
     fn paths_of_the_image_are_completed() {
@@ -215,17 +240,26 @@ mod tests {
             fs,
             directory: PathBuf::from("/etc"),
             host_directory: PathBuf::from("."),
-            host: FilenameCompleter::new(),
         };
-        let found = |word: &str| -> Vec<String> {
-            let pairs = completion.paths(word).into_iter();
-            pairs.map(|pair| pair.replacement).collect()
+        let history = DefaultHistory::new();
+        let context = rustyline::Context::new(&history);
+        let found = |line: &str| -> Vec<String> {
+            let (start, pairs) = completion.complete(line, line.len(), &context).unwrap();
+            let pairs = pairs.into_iter();
+            pairs
+                .map(|pair| format!("{}{}", &line[..start], pair.replacement))
+                .collect()
         };
-        assert_eq!(found(""), ["a\\ dir/", "one "]);
-        assert_eq!(found("o"), ["one "]);
-        assert_eq!(found("a\\ "), ["a\\ dir/"]);
-        assert_eq!(found("/e"), ["/etc/"]);
-        assert_eq!(found("../etc/."), ["../etc/.hidden "]);
-        assert!(found("none/").is_empty());
+        assert_eq!(found("ls "), ["ls a\\ dir/", "ls one "]);
+        assert_eq!(found("ls o"), ["ls one "]);
+        assert_eq!(found("ls a\\ "), ["ls a\\ dir/"]);
+        assert_eq!(found("ls /e"), ["ls /etc/"]);
+        assert_eq!(found("ls ../etc/."), ["ls ../etc/.hidden "]);
+        assert_eq!(found("cd \"a"), ["cd \"a dir/"]);
+        assert_eq!(found("cat '/etc/o"), ["cat '/etc/one' "]);
+        assert_eq!(found("lpw"), ["lpwd "]);
+        assert!(found("ls none/").is_empty());
+        let (_, pairs) = completion.complete("ls ../e", 7, &context).unwrap();
+        assert_eq!(pairs[0].display, "etc/");
     }
 }
