@@ -76,17 +76,30 @@ impl fmt::Display for Format {
 /// Bytes at the start of an image that tell its format.
 const START_BYTES: usize = 512;
 
-/// What begins so and at this offset, and what it is called, where finefs cannot read it.
-const FOREIGN: [(usize, &[u8], &str); 9] = [
-    (0, b"vhdxfile", "a VHDX image"),
-    (0, b"EVF\x09\x0d\x0a\xff\x00", "an EnCase (E01) image"),
-    (0, b"EVF2\x0d\x0a\x81\x00", "an EnCase (Ex01) image"),
-    (0, b"conectix", "a dynamic VHD image"),
-    (0, b"KDMV", "a sparse VMDK image"),
-    (0, b"COWD", "a sparse VMDK image"),
-    (0, b"QED\0", "a QED image"),
-    (0, b"WithoutFreeSpace", "a Parallels image"),
-    (64, &[0x7f, 0x10, 0xda, 0xbe], "a VirtualBox (VDI) image"),
+/// What makes a raw image of it.
+const QEMU: &str = "qemu-img convert -O raw";
+const EWF: &str = "ewfexport";
+
+/// What begins so and at this offset, what it is called, where finefs cannot read it, and what
+/// can.
+const FOREIGN: [(usize, &[u8], &str, &str); 12] = [
+    (0, b"vhdxfile", "a VHDX image", QEMU),
+    (0, b"EVF\x09\x0d\x0a\xff\x00", "an EnCase (E01) image", EWF),
+    (0, b"EVF2\x0d\x0a\x81\x00", "an EnCase (Ex01) image", EWF),
+    (0, b"conectix", "a dynamic VHD image", QEMU),
+    (0, b"KDMV", "a sparse VMDK image", QEMU),
+    (0, b"COWD", "a sparse VMDK image", QEMU),
+    (0, b"QED\0", "a QED image", QEMU),
+    (0, b"WithoutFreeSpace", "a Parallels image", QEMU),
+    (
+        64,
+        &[0x7f, 0x10, 0xda, 0xbe],
+        "a VirtualBox (VDI) image",
+        QEMU,
+    ),
+    (0, b"BZh", "packed by bzip2", "bunzip2"),
+    (0, b"\x04\x22\x4d\x18", "packed by lz4", "lz4 -d"),
+    (0, b"PK\x03\x04", "a zip archive", "unzip"),
 ];
 
 /// The format of a file by its first bytes and, for VHD, its last ones. An error says what it is
@@ -96,12 +109,10 @@ pub fn recognise(file: &dyn BlockDevice) -> io::Result<Result<Format, String>> {
     let length = file.len_bytes().min(START_BYTES as u64) as usize;
     file.read_at(0, &mut start[..length])?;
     let start = &start[..length];
-    for (at, magic, name) in FOREIGN {
+    for (at, magic, name, program) in FOREIGN {
         if start.get(at..at + magic.len()) == Some(magic) {
-            let reason = format!(
-                "is {name}, which finefs cannot read; convert it first: qemu-img convert -O raw, \
-                 or ewfexport"
-            );
+            let reason =
+                format!("is {name}, which finefs cannot read; convert it first, by {program}");
             return Ok(Err(reason));
         }
     }
@@ -133,7 +144,7 @@ mod tests {
         assert_eq!(of(b"QFI\xfb\0\0\0\x03"), Ok(Format::Qcow2));
         assert_eq!(of(b"# Disk DescriptorFile\nversion=1\n"), Ok(Format::Vmdk));
         assert_eq!(of(b"\x1f\x8b\x08\0"), Ok(Format::Gzip));
-        for (at, magic, name) in FOREIGN {
+        for (at, magic, name, program) in FOREIGN {
             let bytes = [&vec![0; at][..], magic, &[0; 600]].concat();
             assert!(of(&bytes).unwrap_err().contains(name), "{name}");
         }

@@ -357,6 +357,15 @@ impl Dir {
         })
     }
 
+    /// Sets the project that a file counts for (chattr -p). EPERM for who neither owns the file nor
+    /// is root; EOPNOTSUPP where the file system keeps none.
+    pub fn set_project(&self, path: impl AsRef<Path>, project: u32) -> Result<()> {
+        self.with_inode("set project", path.as_ref(), LastLink::Follow, |ino| {
+            let namespace = self.namespace();
+            namespace.set_flags_and_project(self.caller(), ino, |flags| flags, Some(project))
+        })
+    }
+
     /// Sets owner and group; `None` leaves them. A symbolic link at the end of the path is followed
     /// or changed itself, as `link` says.
     pub fn set_owner(

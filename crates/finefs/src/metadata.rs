@@ -86,6 +86,16 @@ impl Metadata {
         self.attributes.flags
     }
 
+    /// The project that it counts for (chattr -p); 0 where there are none.
+    pub fn project(&self) -> u32 {
+        self.attributes.project
+    }
+
+    /// Tells it from files that had its inode number before (lsattr -v).
+    pub fn generation(&self) -> u32 {
+        self.attributes.generation
+    }
+
     /// Last change of the data.
     pub fn modified(&self) -> SystemTime {
         system_time(self.attributes.times.modified)

@@ -63,6 +63,12 @@ pub(crate) struct Cp {
     #[arg(short, long, value_name = "WHICH", num_args = 0..=1, require_equals = true,
           default_missing_value = "older")]
     update: Option<Update>,
+    /// Replace files that are there, as without it
+    #[arg(long)]
+    remove_destination: bool,
+    /// Sources without the slashes behind them, as without it
+    #[arg(long)]
+    strip_trailing_slashes: bool,
     /// Make hard links instead of copies, within an image
     #[arg(short, long, conflicts_with = "symbolic_link")]
     link: bool,
@@ -251,6 +257,7 @@ impl Cp {
             },
             replaces_by_links: self.force || self.interactive,
             writes_special: true,
+            has_new_modes: words(&self.no_preserve, Attribute::Mode),
             umask: copying::umask(is_into_image),
             jobs: self.jobs.map_or_else(copying::jobs, usize::from),
         }

@@ -6,8 +6,9 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use finefs_image::compare::{Aspect, Change, Difference, Options, Tree, compare};
+use finefs_image::pattern::matches;
 use finefs_image::{Access, Operand};
 use serde::Serialize;
 
@@ -15,7 +16,7 @@ use super::Where;
 #[cfg(feature = "build")]
 use super::layer;
 use super::session::{Context, Printer, Session, print_json};
-use crate::{CliResult, progress};
+use crate::{CliResult, Failure, progress};
 
 /// Status where something differs, as diff(1) has it.
 const DIFFERENT: u8 = 1;
@@ -44,8 +45,14 @@ pub(crate) struct Diff {
     /// Write a layer of a container image that makes the second of the first, with whiteouts; its
     /// name says how it is compressed, - is standard output. The status is 0 when it is written
     #[cfg(feature = "build")]
-    #[arg(long, value_name = "LAYER", conflicts_with_all = ["json", "quiet"])]
+    #[arg(long, value_name = "LAYER", conflicts_with_all = ["json", "quiet", "exclude"])]
     oci: Option<PathBuf>,
+    /// Leave out files of this name, with all below them
+    #[arg(short = 'x', long, value_name = "PATTERN")]
+    exclude: Vec<OsString>,
+    /// As without it: with all that is in directories, also what one side lacks
+    #[arg(short, long, visible_short_alias = 'N', action = ArgAction::Count)]
+    recursive: u8,
     /// Only the status
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
@@ -93,6 +100,7 @@ impl Diff {
         let mut status = 0;
         let mut errors = Vec::new();
         let mut tell = |told| match told {
+            Ok(difference) if self.is_left_out(&difference) => {}
             Ok(difference) => {
                 status = DIFFERENT;
                 if self.json {
@@ -110,8 +118,10 @@ impl Diff {
             false => progress::during("comparing", work),
         }
         drop((first, second));
-        result?;
-        printer.flush()?;
+        if let Err(Failure(line)) = result.and_then(|()| printer.flush()) {
+            session.fail_with(TROUBLE, line);
+            return session.end();
+        }
         if self.json {
             let records: Vec<Record<'_>> = differences.iter().map(record).collect();
             print_json(&records)?;
@@ -123,6 +133,16 @@ impl Diff {
             session.fail_silently();
         }
         session.end()
+    }
+}
+
+impl Diff {
+    fn is_left_out(&self, difference: &Difference) -> bool {
+        difference.path.iter().any(|name| {
+            let name = name.as_encoded_bytes();
+            let mut patterns = self.exclude.iter();
+            patterns.any(|pattern| matches(pattern.as_encoded_bytes(), name))
+        })
     }
 }
 

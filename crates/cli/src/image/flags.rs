@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::Where;
 use super::session::{At, Context, Printer, Session, print_json};
-use crate::CliResult;
+use crate::{CliResult, Failure};
 
 /// The flags by their letters, in the order of lsattr(1).
 const LETTERS: [(char, FileFlags); 22] = [
@@ -54,6 +54,12 @@ pub(crate) struct Lsattr {
     /// Names that begin with a dot too
     #[arg(short, long)]
     all: bool,
+    /// The project in front
+    #[arg(short, long)]
+    project: bool,
+    /// The version, which tells it from files that had its inode before, in front
+    #[arg(short = 'v', long = "generation")]
+    generation: bool,
     /// As JSON, for scripts
     #[arg(long)]
     json: bool,
@@ -70,10 +76,13 @@ pub(crate) struct Lsattr {
 pub(crate) struct Chattr {
     /// + and the letters of flags to set, - and those to take away, = and all that are to be set
     #[arg(value_name = "+-=[aAcdDEiPsStTu]", allow_hyphen_values = true)]
-    change: Change,
+    first: First,
     /// What is changed; symbolic links and special files are left out
-    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    #[arg(value_name = "IMAGE:/PATH", required_unless_present = "project")]
     operands: Vec<OsString>,
+    /// Let the files count for this project; flags may be left out then
+    #[arg(short, long, value_name = "PROJECT")]
+    project: Option<u32>,
     /// What is below directories too
     #[arg(short = 'R', long)]
     recursive: bool,
@@ -95,6 +104,8 @@ struct Record {
     flags: String,
     /// FS_*_FL of `linux/fs.h`.
     bits: u32,
+    project: u32,
+    generation: u32,
 }
 
 /// Which flags are set and taken away.
@@ -107,6 +118,24 @@ const CHANGEABLE: FileFlags = FileFlags::SETTABLE
 struct Change {
     added: FileFlags,
     removed: FileFlags,
+}
+
+/// What comes first: flags, or with -p a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum First {
+    Change(Change),
+    File(OsString),
+}
+
+impl FromStr for First {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<First, String> {
+        match text.starts_with(['+', '-', '=']) {
+            true => text.parse().map(First::Change),
+            false => Ok(First::File(text.into())),
+        }
+    }
 }
 
 impl FromStr for Change {
@@ -167,10 +196,18 @@ impl Lsattr {
                         path: place.address.to_string(),
                         flags: letters.map(|(letter, _)| *letter).collect(),
                         bits: flags.bits(),
+                        project: found.project(),
+                        generation: found.generation(),
                     });
                 } else {
                     let path = place.address.to_os_string();
-                    let columns = columns(flags);
+                    let mut columns = columns(flags);
+                    if self.generation {
+                        columns = format!("{:<10} {columns}", found.generation());
+                    }
+                    if self.project {
+                        columns = format!("{:5} {columns}", found.project());
+                    }
                     let path = path.as_encoded_bytes();
                     printer.put(&[columns.as_bytes(), b" ", path, b"\n"].concat())?;
                 }
@@ -213,8 +250,15 @@ impl Lsattr {
 }
 
 impl Chattr {
-    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+    pub(crate) fn run(mut self, context: &mut Context) -> CliResult<ExitCode> {
         let session = Session::new(context, "finefs chattr", &self.place);
+        if let First::File(file) = &self.first {
+            if self.project.is_none() {
+                return Err(Failure::new("the flags begin with +, - or ="));
+            }
+            self.operands.insert(0, file.clone());
+            self.first = First::Change(Change::default());
+        }
         session.edit_each(&self.operands, |session, at| match self.recursive {
             true => {
                 for step in Walk::new(&at.fs, &at.address) {
@@ -249,12 +293,20 @@ impl Chattr {
         if !has_flags(found.file_type().kind()) {
             return Err(at.refused("neither a file nor a directory: it has no flags"));
         }
-        let Change { added, removed } = self.change;
+        let Change { added, removed } = match &self.first {
+            First::Change(change) => *change,
+            First::File(_) => Change::default(),
+        };
         let encrypts = added.contains(FileFlags::ENCRYPTED);
         if encrypts && !found.is_dir() {
             return Err(at.refused("no directory: only an empty one can come to be encrypted"));
         }
-        at.told(at.fs.change_flags(at.path(), added, removed))?;
+        if let Some(project) = self.project {
+            at.told(at.fs.set_project(at.path(), project))?;
+        }
+        if !(added | removed).is_empty() {
+            at.told(at.fs.change_flags(at.path(), added, removed))?;
+        }
         if self.verbose {
             let flags = (found.flags() | added) - removed;
             crate::output::say(format!("{}: {}", at.address, columns(flags)));

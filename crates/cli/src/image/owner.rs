@@ -178,7 +178,11 @@ impl Owner {
     fn parse(text: &str, people: &People) -> std::result::Result<Owner, String> {
         let (user, group) = match text.split_once(':') {
             Some((user, group)) => (user, Some(group)),
-            None => (text, None),
+            // As before POSIX had the colon, where no user is called so.
+            None => match text.split_once('.') {
+                Some((user, group)) if people.uid(text).is_none() => (user, Some(group)),
+                _ => (text, None),
+            },
         };
         let uid = match user {
             "" => None,

@@ -45,6 +45,9 @@ pub(crate) struct Rm {
     /// Stay in the file system, as without it
     #[arg(long)]
     one_file_system: bool,
+    /// Never remove the root, as without it
+    #[arg(long)]
+    preserve_root: bool,
     #[command(flatten)]
     place: Where,
 }

@@ -247,7 +247,12 @@ impl<'c> Session<'c> {
 
     /// Something failed that was said already.
     pub fn fail_silently(&mut self) {
-        self.status = self.status.max(1);
+        self.fail_with_silently(1);
+    }
+
+    /// The same with this status.
+    pub fn fail_with_silently(&mut self, status: u8) {
+        self.status = self.status.max(status);
     }
 
     /// Says it if it failed.

@@ -1,11 +1,15 @@
 //! `finefs getfattr` and `finefs setfattr`
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args, ValueEnum};
-use finefs::XattrMode;
+use finefs::{FileKind, XattrMode};
+use finefs_image::walk::{Step, Walk};
+use finefs_image::{Error, Operand, Result};
 
 use super::Where;
 use super::session::{At, Context, Printer, Session};
@@ -42,6 +46,15 @@ pub(crate) struct Getfattr {
     /// Of symbolic links, not of what they lead to
     #[arg(short = 'h', long)]
     no_dereference: bool,
+    /// Of all that is in directories too; symbolic links there are left out without -h and -L
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Of what symbolic links in directories lead to
+    #[arg(short = 'L', long, overrides_with = "physical")]
+    logical: bool,
+    /// Of no symbolic link
+    #[arg(short = 'P', long, overrides_with = "logical")]
+    physical: bool,
     #[command(flatten)]
     place: Where,
     /// Print help
@@ -62,10 +75,15 @@ enum Encoding {
 #[command(disable_help_flag = true)]
 pub(crate) struct Setfattr {
     /// The files
-    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    #[arg(value_name = "IMAGE:/PATH", required_unless_present = "restore")]
     operands: Vec<OsString>,
+    /// Set what getfattr -d has printed into a file, - for standard input, of the files that are
+    /// named there, or of those below an operand
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "remove"])]
+    restore: Option<PathBuf>,
     /// Set this attribute
-    #[arg(short, long, value_name = "NAME", required_unless_present = "remove")]
+    #[arg(short, long, value_name = "NAME",
+          required_unless_present_any = ["remove", "restore"])]
     name: Option<OsString>,
     /// Its value: text, "text" with \ooo, 0xHEX or 0sBASE64
     #[arg(
@@ -94,33 +112,59 @@ impl Getfattr {
         let mut session = Session::new(context, "finefs getfattr", &self.place);
         let mut printer = Printer::new();
         for operand in &session.operands(&self.operands) {
-            let found = session.read(operand);
-            let found = found.and_then(|at| Ok((at.told(self.find(&at))?, at)));
-            let Some((xattrs, at)) = session.check(found) else {
+            let at = session.read(operand);
+            let Some(at) = session.check(at) else {
                 continue;
             };
-            if xattrs.is_empty() {
+            if !self.recursive {
+                self.print(&mut session, &mut printer, &at)?;
                 continue;
             }
-            if self.only_values {
-                for (_, value) in &xattrs {
-                    printer.put(value)?;
-                }
-                continue;
+            let mut start = at.clone();
+            let is_followed = !self.physical && !self.no_dereference;
+            if is_followed && let Ok(path) = at.fs.canonicalize(at.path()) {
+                start = at.with(path);
             }
-            printer.put(&[b"# file: ", &*quoted(&at), b"\n"].concat())?;
-            for (name, value) in &xattrs {
-                printer.put(name.as_encoded_bytes())?;
-                if self.dump || self.name.is_some() {
-                    printer.put(b"=")?;
-                    printer.put(&encoded(value, self.encoding))?;
+            for step in Walk::new(&start.fs, &start.address) {
+                let Some(Step::Enter(found)) = session.check(step) else {
+                    continue;
+                };
+                let is_link = found.attributes.kind == FileKind::Symlink;
+                let is_left_out = is_link && (self.physical || !self.no_dereference);
+                if printer.is_gone() || is_left_out && !self.logical {
+                    continue;
                 }
-                printer.put(b"\n")?;
+                let below = found.path.strip_prefix(start.path()).unwrap_or(&found.path);
+                let shown = match below.as_os_str().is_empty() {
+                    true => at.clone(),
+                    false => at.join(below.as_os_str()),
+                };
+                self.print(&mut session, &mut printer, &shown)?;
             }
-            printer.put(b"\n")?;
         }
         printer.flush()?;
         session.end()
+    }
+
+    /// Prints the attributes of a file that has some.
+    fn print(&self, session: &mut Session, printer: &mut Printer, at: &At) -> CliResult<()> {
+        let found = session.check(at.told(self.find(at)));
+        let Some(xattrs) = found.filter(|found| !found.is_empty()) else {
+            return Ok(());
+        };
+        if self.only_values {
+            return xattrs.iter().try_for_each(|(_, value)| printer.put(value));
+        }
+        printer.put(&[b"# file: ", &*quoted(at), b"\n"].concat())?;
+        for (name, value) in &xattrs {
+            printer.put(name.as_encoded_bytes())?;
+            if self.dump || self.name.is_some() {
+                printer.put(b"=")?;
+                printer.put(&encoded(value, self.encoding))?;
+            }
+            printer.put(b"\n")?;
+        }
+        printer.put(b"\n")
     }
 
     fn find(&self, at: &At) -> finefs::Result<Vec<(OsString, Vec<u8>)>> {
@@ -146,7 +190,12 @@ impl Getfattr {
 
 impl Setfattr {
     pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
-        let session = Session::new(context, "finefs setfattr", &self.place);
+        let mut session = Session::new(context, "finefs setfattr", &self.place);
+        if let Some(file) = &self.restore {
+            let restored = self.restore(&mut session, file);
+            session.check(restored);
+            return session.end();
+        }
         let value = decoded(self.value.as_bytes());
         session.edit_each(&self.operands, |_, at| {
             let path = at.path();
@@ -168,6 +217,59 @@ impl Setfattr {
             };
             at.told(done)
         })
+    }
+
+    /// Sets what a dump says, file by file; what cannot be set is told.
+    fn restore(&self, session: &mut Session, file: &Path) -> Result<()> {
+        let shown = file.display().to_string();
+        let mut dump = Vec::new();
+        let read = match file.as_os_str() == "-" {
+            true => std::io::stdin().lock().read_to_end(&mut dump),
+            false => std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut dump)),
+        };
+        read.map_err(|error| Error::host(shown.clone(), error))?;
+        let mut at = None;
+        for (line, number) in dump.split(|byte| *byte == b'\n').zip(1..) {
+            let wrong = |what: &str| Error::new(shown.clone(), format!("line {number}: {what}"));
+            if let Some(name) = line.strip_prefix(b"# file: ") {
+                let name = OsString::from_vec(unescaped(name));
+                let found = self.place_of(session, &name);
+                at = session.check(found);
+                continue;
+            }
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            let end = line.iter().position(|byte| *byte == b'=');
+            let (name, value) = line.split_at(end.unwrap_or(line.len()));
+            let value = decoded(value.strip_prefix(b"=").unwrap_or(value));
+            let value = value.ok_or_else(|| wrong("invalid value"))?;
+            let Some(at) = &at else {
+                continue;
+            };
+            let name = OsStr::from_bytes(name);
+            let done = match self.no_dereference {
+                true => at
+                    .fs
+                    .symlink_set_xattr(at.path(), name, &value, XattrMode::Set),
+                false => at.fs.set_xattr(at.path(), name, &value, XattrMode::Set),
+            };
+            session.check(at.told(done));
+        }
+        Ok(())
+    }
+
+    /// The file that a dump names: below the operand, if there is one.
+    fn place_of(&self, session: &mut Session, name: &OsStr) -> Result<At> {
+        let Some(operand) = self.operands.first() else {
+            return session.write(name);
+        };
+        let path = match Operand::parse(name) {
+            Operand::Image(address) => address.path,
+            _ => PathBuf::from(name),
+        };
+        let below = path.strip_prefix("/").unwrap_or(&path);
+        Ok(session.write(operand)?.join(below.as_os_str()))
     }
 }
 

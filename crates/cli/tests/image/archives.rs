@@ -200,7 +200,6 @@ fn members_are_chosen_as_tar_chooses_them() {
         "-T names",
         "--wildcards src/*.c",
         "src/lib/inner src/a.o",
-        "./src/lib/inner/",
         "-kv src/link --no-same-owner --xattrs-include=*",
     ] {
         let words: Vec<&str> = options.split_whitespace().collect();
@@ -213,10 +212,7 @@ fn members_are_chosen_as_tar_chooses_them() {
         let ours = place.ok(&[&["tar", "-xf", "archive"], &words[..], &["image:/out"]].concat());
         let has_names = !ours.is_empty();
         assert_eq!(has_names, options.contains("-kv"), "{options}");
-        // It says what is not in the archive as it is called there.
-        if options != "./src/lib/inner/" {
-            assert_eq!(listed(&place, true), listed(&place, false), "{options}");
-        }
+        assert_eq!(listed(&place, true), listed(&place, false), "{options}");
     }
     assert_clean(&place.path("image"));
     let said = place.fails(1, &["tar", "-xf", "archive", "src/none", "image:/out"]);
@@ -323,7 +319,7 @@ fn archives_are_written_as_tar_is_told_to() {
     let whole = bytes_of(&place.path("archive"));
     fs::write(place.path("archive"), &whole[..512 * 3 + 100]).unwrap();
     let said = place.fails(1, &["tar", "-tf", "archive"]);
-    assert!(said.contains("ends too early"), "{said}");
+    assert!(said.contains("it ends too early"), "{said}");
     fs::write(place.path("archive"), "text").unwrap();
     let said = place.fails(1, &["tar", "-tf", "archive"]);
     assert_eq!(said, "finefs tar: archive: is no tar archive\n");

@@ -146,6 +146,8 @@ fn what_is_read_is_shown_as_coreutils_show_it() {
         "du -D -a @/d/tosub @/d/link",
         "du -lH @/d/tosub",
         "find @/d -newer @/d/f10 -type f",
+        "find @/d -executable -o -name f9 ! -readable",
+        "find @/d -name f10 -printf '%Tx %TX %Tr\\n'",
         "find @/d -neweram @/d/f9",
         "find @/d -newermt '2 years ago'",
         "find @/d -samefile @/d/a",
@@ -231,6 +233,7 @@ fn names_that_are_no_text_come_as_their_bytes() {
         "du -0S --apparent-size @/d",
         "getfattr -dm - @/d/acl",
         "lsattr -d @/d",
+        "lsattr -dpv @/d",
     ] {
         let words = words(line);
         let at = |to: &str| {
@@ -295,6 +298,16 @@ const EDITS: &[(&str, &str)] = &[
     ("cp --reflink=auto @/d/a @/r1", ""),
     ("cp --reflink=never @/d/a @/r2", ""),
     ("cp -u @/d/f10 @/d/new", ""),
+    (
+        "cp --no-preserve=mode --remove-destination @/d/big @/r5",
+        "",
+    ),
+    (
+        "cp -r --no-preserve=mode --strip-trailing-slashes @/d/sub/ @/r6",
+        "",
+    ),
+    ("chown 70003.70004 @/r5", ""),
+    ("rm -rf --preserve-root @/r5 @/r6", ""),
     ("cp -x -T @/d/a @/r4", ""),
     ("mv -n @/r1 @/r2", ""),
     ("mv -u @/d/f10 @/r2", ""),

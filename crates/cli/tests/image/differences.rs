@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::round_trip::{seeds, tree};
-use crate::support::Place;
+use crate::support::{Place, run_in};
 
 #[test]
 fn images_are_as_what_they_are_built_of() {
@@ -99,4 +99,32 @@ fn each_change_is_told_once() {
     assert_eq!(differ(&words, 1).matches(',').count(), 0);
     let said = place.fails(2, &["diff", "one", "nothing"]);
     assert!(said.contains("nothing: no such file"), "{said}");
+}
+
+#[test]
+fn what_is_excluded_is_no_difference() {
+    let place = Place::new();
+    place.image("image", "ext4", 16);
+    fs::create_dir_all(place.path("tree/kept")).unwrap();
+    fs::write(place.path("tree/a.o"), "").unwrap();
+    let options = ["diff", "-rN", "--no-mtime", "--no-owner", "image", "tree"];
+    let all = place.finefs(&options).output().unwrap();
+    let all = String::from_utf8(all.stdout).unwrap();
+    assert!(all.contains("+ /a.o") && all.contains("+ /kept"), "{all}");
+    let excluded = [&options[..], &["-x", "none", "--exclude=*.o"]].concat();
+    let output = place.finefs(&excluded).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "+ /kept\n");
+    assert_eq!(output.status.code(), Some(1));
+    place.ok(&[&excluded[..], &["-x", "kept"]].concat());
+    // What cannot be printed is trouble, as with diff(1).
+    let full = fs::OpenOptions::new().write(true).open("/dev/full");
+    let status = place.finefs(&options).stdout(full.unwrap()).status();
+    assert_eq!(status.unwrap().code(), Some(2));
+    // Who reads a layer may go at any time.
+    let script = format!(
+        "{} diff --oci - image tree 2>said | head -c 1 >/dev/null; test ! -s said",
+        env!("CARGO_BIN_EXE_finefs")
+    );
+    fs::write(place.path("tree/large"), vec![7; 4 << 20]).unwrap();
+    run_in(&place.path("."), &script);
 }

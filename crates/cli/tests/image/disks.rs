@@ -246,6 +246,17 @@ fn other_formats_are_refused_by_their_name() {
             "{said}"
         );
     }
+    for (start, name, program) in [
+        (&b"EVF\x09\x0d\x0a\xff\x00"[..], "EnCase", "ewfexport"),
+        (b"BZh9", "packed by bzip2", "bunzip2"),
+    ] {
+        let mut bytes = start.to_vec();
+        bytes.resize(4096, 0);
+        fs::write(place.path("foreign"), bytes).unwrap();
+        let said = place.fails(2, &["ls", "foreign"]);
+        assert!(said.contains(name) && said.contains(program), "{said}");
+        assert!(!said.contains("qemu-img"), "{said}");
+    }
 }
 
 #[test]

@@ -167,6 +167,72 @@ fn what_cannot_be_done_is_told_with_its_place() {
 }
 
 #[test]
+fn attributes_of_a_tree_are_printed_and_restored() {
+    let place = Place::new();
+    let image = place.image("image", "ext4", 32);
+    place.image("other", "ext4", 32);
+    for name in ["image", "other"] {
+        script_on(
+            &place,
+            name,
+            &["mkdir -p IMAGE:/d/sub", "touch IMAGE:/d/sub/file"],
+        );
+        let odd = format!("{name}:/d/a\nb\\c");
+        place.ok(&["touch", &odd]);
+        place.ok(&["ln", "-s", "sub/file", &format!("{name}:/d/link")]);
+    }
+    for (path, value) in [
+        ("image:/d", "0x00ff0a"),
+        ("image:/d/sub/file", "text"),
+        ("image:/d/a\nb\\c", ""),
+    ] {
+        place.ok(&["setfattr", "-n", "user.a", "-v", value, path]);
+    }
+    place.ok(&[
+        "setfattr",
+        "-h",
+        "-n",
+        "trusted.b",
+        "-v",
+        "of the link",
+        "image:/d/link",
+    ]);
+    let dump = place.ok(&["getfattr", "-Rhdm", "-", "image:/d"]);
+    assert!(
+        dump.contains("# file: image:/d/a\\012b\\134c\nuser.a=\"\"\n"),
+        "{dump}"
+    );
+    fs::write(place.path("dump"), &dump).unwrap();
+    place.ok(&["setfattr", "-h", "--restore=dump", "other:"]);
+    let restored = place.ok(&["getfattr", "-Rhdm", "-", "other:/d"]);
+    assert_eq!(restored.replace("other:", "image:"), dump);
+    // Without an operand the names are those of the dump.
+    place.ok(&["setfattr", "-x", "user.a", "image:/d/sub/file"]);
+    place.ok(&["setfattr", "-h", "--restore", "dump"]);
+    assert_eq!(place.ok(&["getfattr", "-Rhdm", "-", "image:/d"]), dump);
+    // Links in a tree are left out, or followed.
+    let plain = place.ok(&["getfattr", "-R", "image:/d"]);
+    assert_eq!(plain.matches("# file").count(), 3, "{plain}");
+    let logical = place.ok(&["getfattr", "-RL", "image:/d"]);
+    assert!(
+        logical.contains("# file: image:/d/link\nuser.a\n"),
+        "{logical}"
+    );
+    fs::write(place.path("dump"), "# file: none\nuser.a=0x1\n").unwrap();
+    let said = place.fails(1, &["setfattr", "--restore=dump", "image:/"]);
+    assert!(said.contains("dump: line 2: invalid value"), "{said}");
+    assert_clean(&image);
+}
+
+/// Runs lines of commands on an image.
+fn script_on(place: &Place, image: &str, lines: &[&str]) {
+    for line in lines {
+        let line = line.replace("IMAGE", image);
+        place.ok(&line.split(' ').collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn names_of_users_are_those_of_the_image() {
     let place = Place::new();
     place.image("image", "ext4", 32);

@@ -47,6 +47,42 @@ fn flags_are_changed_and_listed() {
 }
 
 #[test]
+fn files_count_for_projects() {
+    let place = Place::new();
+    let image = place.image_with(
+        "image",
+        16,
+        &["-t", "ext4", "-I", "256", "-O", "project,quota"],
+    );
+    place.ok(&["mkdir", "image:/dir"]);
+    place.ok(&["touch", "image:/dir/file"]);
+    place.ok(&["chattr", "-R", "-p", "7", "image:/dir"]);
+    place.ok(&["chattr", "+Pd", "-p", "8", "image:/dir"]);
+    let shown = place.ok(&["lsattr", "-pd", "image:/dir", "image:/dir/file"]);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(
+        lines[0].starts_with("    8 ") && lines[0].contains('P'),
+        "{shown}"
+    );
+    assert!(lines[1].starts_with("    7 "), "{shown}");
+    place.ok(&["touch", "image:/dir/new"]);
+    assert!(
+        place
+            .ok(&["lsattr", "-p", "image:/dir/new"])
+            .starts_with("    8 ")
+    );
+    let stat = debugfs(&image, "stat /dir/file");
+    assert!(stat.contains("Project:     7"), "{stat}");
+    let json = place.ok(&["lsattr", "-d", "--json", "image:/dir"]);
+    assert!(json.contains("\"project\": 8"), "{json}");
+    assert_clean(&image);
+    let said = place.fails(1, &["chattr", "y", "image:/dir"]);
+    assert!(said.contains("the flags begin with +, - or ="), "{said}");
+    place.image("plain", "ext4", 16);
+    place.fails(1, &["chattr", "-p", "7", "plain:/lost+found"]);
+}
+
+#[test]
 fn what_has_no_flags_is_told() {
     let place = Place::new();
     place.image("image", "ext4", 16);

@@ -276,7 +276,7 @@ fn broken(count: usize, error: &std::io::Error) -> String {
     match (count, is_cut) {
         (0, true) => "is no tar archive".to_owned(),
         (0, false) => format!("is no tar archive: {}", reason(error)),
-        (_, true) => format!("ends too early, behind entry {count}"),
+        (_, true) => format!("is damaged behind entry {count}: it ends too early"),
         (_, false) => format!("is damaged behind entry {count}: {}", reason(error)),
     }
 }

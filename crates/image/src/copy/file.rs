@@ -213,6 +213,10 @@ pub(super) fn change_of(
     let preserve = context.options.preserve;
     let permissions = match preserve.mode {
         true => source.permissions,
+        false if context.options.has_new_modes => {
+            let mode = if source.is_directory() { 0o777 } else { 0o666 };
+            mode & !context.options.umask
+        }
         false => source.permissions & 0o777 & !context.options.umask,
     };
     let is_acl = |xattr: &Xattr| xattr.0.as_encoded_bytes().starts_with(b"system.posix_acl_");

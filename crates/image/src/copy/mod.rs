@@ -137,6 +137,8 @@ pub struct Options {
     pub writes_special: bool,
     /// Permission bits that new files do not get unless modes are kept.
     pub umask: u32,
+    /// New files have the modes that such get, whatever the sources have.
+    pub has_new_modes: bool,
     /// Threads, at least 1.
     pub jobs: usize,
 }
@@ -154,6 +156,7 @@ impl Default for Options {
             replaces_by_links: false,
             writes_special: false,
             umask: 0o022,
+            has_new_modes: false,
             jobs: 1,
         }
     }

@@ -118,6 +118,10 @@ pub(super) enum Expression {
     Links(Number),
     Inode(Number),
     Empty,
+    /// Also what a symbolic link leads to.
+    IsThere,
+    /// The same, for what is a directory or can be run by somebody.
+    Executable,
     Prune,
     Print,
     Print0,
@@ -244,6 +248,11 @@ impl Expression {
             Expression::Links(number) => number.holds(i128::from(attributes.links)),
             Expression::Inode(number) => number.holds(i128::from(attributes.ino)),
             Expression::Empty => is_empty(context),
+            Expression::IsThere => context.at.fs.metadata(context.at.path()).is_ok(),
+            Expression::Executable => {
+                let found = context.at.fs.metadata(context.at.path());
+                found.is_ok_and(|it| it.is_dir() || it.permissions().mode() & 0o111 != 0)
+            }
             Expression::Prune => {
                 context.is_pruned = true;
                 true

@@ -23,7 +23,8 @@ use crate::CliResult;
 ///
 /// Tests: -name -iname -path -ipath -lname -ilname -type -size -mtime -mmin -atime -amin
 /// -ctime -cmin -newer FILE -anewer -cnewer -newerXY -samefile FILE -user -group -uid -gid
-/// -nouser -nogroup -perm -links -inum -empty -true -false. Actions: -print -print0 -printf -ls
+/// -nouser -nogroup -perm -readable -writable -executable -links -inum -empty -true
+/// -false. Actions: -print -print0 -printf -ls
 /// -delete -prune -quit. Between them -a, -o, ! and parentheses; -maxdepth, -mindepth and -depth
 /// stand first. FILE is IMAGE:/PATH.
 #[derive(Args)]

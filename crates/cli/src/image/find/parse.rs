@@ -171,6 +171,9 @@ impl Parser<'_> {
             "-amin" => self.age(word, Which::Accessed, 60)?,
             "-cmin" => self.age(word, Which::Changed, 60)?,
             "-empty" => Expression::Empty,
+            // The image's superuser, who asks, may read and write everything.
+            "-readable" | "-writable" => Expression::IsThere,
+            "-executable" => Expression::Executable,
             "-true" => Expression::Constant(true),
             "-false" => Expression::Constant(false),
             "-prune" => Expression::Prune,

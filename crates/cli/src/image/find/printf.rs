@@ -219,7 +219,7 @@ fn time(time: Time, shape: Option<char>) -> String {
         Some('@') => format!("{}{fraction}", time.seconds),
         Some('+') => format!("{}{fraction}", text::formatted("%Y-%m-%d+%H:%M:%S", time)),
         Some('S') => format!("{}{fraction}", text::formatted("%S", time)),
-        Some('T') => format!("{}{fraction}", text::formatted("%H:%M:%S", time)),
+        Some('T' | 'X') => format!("{}{fraction}", text::formatted("%H:%M:%S", time)),
         Some(letter) => text::formatted(&format!("%{letter}"), time),
     }
 }

@@ -95,7 +95,9 @@ pub(super) fn run(context: &mut Context, fs: FileSystem) -> CliResult<u8> {
 /// The lines of a history, as bash shows them.
 fn numbered(history: &DefaultHistory) -> String {
     let lines = history.iter().zip(1..);
-    lines.map(|(line, number)| format!("{number:5}  {line}\n")).collect()
+    lines
+        .map(|(line, number)| format!("{number:5}  {line}\n"))
+        .collect()
 }
 
 /// Where lines are remembered, by the XDG Base Directory Specification.
