@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(of(b"QFI\xfb\0\0\0\x03"), Ok(Format::Qcow2));
         assert_eq!(of(b"# Disk DescriptorFile\nversion=1\n"), Ok(Format::Vmdk));
         assert_eq!(of(b"\x1f\x8b\x08\0"), Ok(Format::Gzip));
-        for (at, magic, name, program) in FOREIGN {
+        for (at, magic, name, _) in FOREIGN {
             let bytes = [&vec![0; at][..], magic, &[0; 600]].concat();
             assert!(of(&bytes).unwrap_err().contains(name), "{name}");
         }

@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use finefs::front_end::Disk;
 use finefs::{AtimePolicy, FileSystem, ImageOptions, MasterKey};
@@ -178,6 +179,7 @@ pub struct Images {
     offset_bytes: Option<u64>,
     keys: Vec<MasterKey>,
     journals: Vec<PathBuf>,
+    wait: Duration,
     open: Vec<Open>,
     /// Those that partitions are open of.
     disks: Vec<Whole>,
@@ -204,6 +206,7 @@ impl Images {
             offset_bytes,
             keys: Vec::new(),
             journals: Vec::new(),
+            wait: Duration::ZERO,
             open: Vec::new(),
             disks: Vec::new(),
         }
@@ -212,6 +215,11 @@ impl Images {
     /// The same with these keys of encrypted files.
     pub fn with_keys(self, keys: Vec<MasterKey>) -> Images {
         Images { keys, ..self }
+    }
+
+    /// The same, which waits so long for images that others use.
+    pub fn with_wait(self, wait: Duration) -> Images {
+        Images { wait, ..self }
     }
 
     /// The same with these external journals: each image takes its own.
@@ -281,23 +289,16 @@ impl Images {
             }
             return Ok(Arc::clone(&open.source));
         }
-        let mut options = ImageOptions::new()
-            .read_only(access == Access::Read)
-            .offset_bytes(offset_bytes)
-            .atime(AtimePolicy::Noatime);
-        let journal = finefs::front_end::journal_of(&path, offset_bytes, &self.journals);
-        if let Some(journal) = journal.map_err(|error| with_advice(&error, &path, &shown))? {
-            options = options.journal(journal);
-        }
-        let keys = self.keys.iter().cloned();
-        let options = keys.fold(options, ImageOptions::key);
-        let opened = match start {
-            Some(_) => self
-                .disk(&path, &canonical, access)
-                .and_then(|disk| options.open_on(disk)),
-            None => options.open(&path),
+        let until = Instant::now() + self.wait;
+        let fs = loop {
+            let is_part = start.is_some();
+            match self.open_once((&path, &canonical), offset_bytes, is_part, access) {
+                Err(error) if is_busy(&error) && Instant::now() < until => {
+                    std::thread::sleep(INTERVAL);
+                }
+                opened => break opened.map_err(|error| with_advice(&error, &path, &shown))?,
+            }
         };
-        let fs = opened.map_err(|error| with_advice(&error, &path, &shown))?;
         if access == Access::Write && fs.is_read_only() {
             let reason = match fs.notes() {
                 [] => "cannot be written".to_owned(),
@@ -318,6 +319,30 @@ impl Images {
             source: Arc::clone(&source),
         });
         Ok(source)
+    }
+
+    /// Opens the file system that starts at a place of a file, or of a disk with partitions.
+    fn open_once(
+        &mut self,
+        (path, canonical): (&Path, &Path),
+        offset_bytes: u64,
+        is_part: bool,
+        access: Access,
+    ) -> std::result::Result<FileSystem, finefs::Error> {
+        let mut options = ImageOptions::new()
+            .read_only(access == Access::Read)
+            .offset_bytes(offset_bytes)
+            .atime(AtimePolicy::Noatime);
+        let journal = finefs::front_end::journal_of(path, offset_bytes, &self.journals);
+        if let Some(journal) = journal? {
+            options = options.journal(journal);
+        }
+        let keys = self.keys.iter().cloned();
+        let options = keys.fold(options, ImageOptions::key);
+        match is_part {
+            true => options.open_on(self.disk(path, canonical, access)?),
+            false => options.open(path),
+        }
     }
 
     /// All of a disk, to be filled or in part; what lies elsewhere on it can be read then.
@@ -406,6 +431,13 @@ impl Images {
         }
         result
     }
+}
+
+/// How often an image that others use is tried again.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+fn is_busy(error: &finefs::Error) -> bool {
+    error.errno() == rustix::io::Errno::BUSY.raw_os_error()
 }
 
 /// A path as its directory and the last name; `.` where it has none, as `/` and `a/..`.

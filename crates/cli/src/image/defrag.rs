@@ -113,8 +113,15 @@ impl Defrag {
             };
         }
         let (files, several) = (found.files, found.lines.len());
-        text += &format!("{place}: {files} files, {several} of them in {before} runs");
-        text += &match self.check {
+        let files = match files {
+            1 => "1 file".to_owned(),
+            files => format!("{files} files"),
+        };
+        text += &match several {
+            0 => format!("{place}: {files}, none in several runs"),
+            several => format!("{place}: {files}, {several} of them in {before} runs"),
+        };
+        text += &match self.check || several == 0 {
             true => "\n".to_owned(),
             false => format!(", now in {after}\n"),
         };

@@ -60,6 +60,7 @@ mod units;
 mod xattr;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use finefs::MasterKey;
@@ -112,6 +113,14 @@ pub(crate) struct Where {
     keys: Vec<MasterKey>,
     #[command(flatten)]
     journals: crate::journals::Journals,
+    /// Wait so long for an image that others use
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    wait: u32,
 }
 
 impl Where {
@@ -121,6 +130,7 @@ impl Where {
         Images::new(self.offset)
             .with_keys(self.keys.clone())
             .with_journals(self.journals.paths.clone())
+            .with_wait(Duration::from_secs(self.wait.into()))
     }
 }
 

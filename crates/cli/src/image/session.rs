@@ -31,6 +31,10 @@ pub(super) struct Inside {
     pub directory: PathBuf,
     /// Where paths of the host begin.
     pub host: PathBuf,
+    /// Where `cd -` goes.
+    pub previous: PathBuf,
+    /// Nothing is changed.
+    pub is_read_only: bool,
 }
 
 impl Context {
@@ -273,6 +277,13 @@ impl<'c> Session<'c> {
             Some(_) => self.address(text)?,
             None => Address::required(text)?,
         };
+        if let Some(inside) = &self.context.shell
+            && inside.is_read_only
+            && inside.image == address.image
+        {
+            let reason = "is open to be read only, by -r";
+            return Err(Error::new(address.to_string(), reason));
+        }
         let fs = self.images.open(&address, Access::Write)?;
         Ok(At { fs, address })
     }

@@ -59,8 +59,10 @@ impl FromStr for Units {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Units, String> {
-        if text == "human-readable" {
-            return Ok(Units::Human);
+        match text {
+            "human-readable" => return Ok(Units::Human),
+            "" => return Err("give a size".to_owned()),
+            _ => {}
         }
         let is_number = text.starts_with(|first: char| first.is_ascii_digit());
         let (number, letter) = match is_number {
@@ -68,8 +70,8 @@ impl FromStr for Units {
             false => {
                 let mut letter = text.to_owned();
                 // As coreutils write them: kB, and else capitals.
-                if !text.ends_with("kB") {
-                    letter[..text.len().min(1)].make_ascii_uppercase();
+                if let Some(first) = letter.get_mut(..1).filter(|_| text != "kB") {
+                    first.make_ascii_uppercase();
                 }
                 (format!("1{text}"), letter)
             }

@@ -19,7 +19,7 @@ use serde::Serialize;
 use self::names::names;
 use crate::journals::Journals;
 use crate::target::{disk_of, find};
-use crate::{CliResult, Failure, output, say, size, sync};
+use crate::{CliResult, Failure, output, size, sync};
 
 /// Show what users, groups and projects have and may have, as repquota(8), and set it
 ///
@@ -117,9 +117,9 @@ impl Report {
         }
         let place = target.display().to_string();
         if tables.is_empty() {
-            say(format!(
+            return Err(Failure::new(format!(
                 "{place}: keeps no such quota; see tune2fs -O quota -Q"
-            ));
+            )));
         }
         for table in &tables {
             output::print(&table.text(&place))?;

@@ -1,6 +1,8 @@
 //! The commands that change an image; after each e2fsck finds nothing.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::process::Stdio;
 
 use crate::support::{KernelMount, Place, assert_clean, debugfs, is_root};
 
@@ -230,6 +232,46 @@ fn script_on(place: &Place, image: &str, lines: &[&str]) {
         let line = line.replace("IMAGE", image);
         place.ok(&line.split(' ').collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn edits_side_by_side_wait_for_each_other() {
+    let place = Place::new();
+    let image = place.image("image", "ext4", 32);
+    let children: Vec<_> = (0..6)
+        .map(|number| {
+            let path = format!("image:/dir{number}");
+            place
+                .finefs(&["mkdir", "--wait", "60", &path])
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(place.ok(&["ls", "image:/dir*", "-d"]).lines().count(), 6);
+    assert_clean(&image);
+    // The shell has it until its input ends.
+    let mut shell = place.finefs(&["shell", "image"]);
+    let mut shell = shell
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = shell.stdin.take().unwrap();
+    input.write_all(b"pwd\n").unwrap();
+    let mut line = [0; 2];
+    shell
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut line)
+        .unwrap();
+    let said = place.fails(1, &["touch", "--wait", "1", "image:/file"]);
+    assert!(said.contains("already in use"), "{said}");
+    drop(input);
+    assert!(shell.wait().unwrap().success());
 }
 
 #[test]

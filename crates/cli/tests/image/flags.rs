@@ -80,6 +80,8 @@ fn files_count_for_projects() {
     assert!(said.contains("the flags begin with +, - or ="), "{said}");
     place.image("plain", "ext4", 16);
     place.fails(1, &["chattr", "-p", "7", "plain:/lost+found"]);
+    let said = place.fails(1, &["quota", "plain"]);
+    assert!(said.contains("keeps no such quota"), "{said}");
 }
 
 #[test]

@@ -147,6 +147,7 @@ fn patterns_stand_for_files_and_the_host_has_commands() {
         "image:/etc/*\nimage:/etc/b.txt\n"
     );
     assert_eq!(printed(&["cat etc/\\*"]), "*");
+    assert_eq!(printed(&["cd etc", "cd conf.d", "cd -", "pwd"]), "/etc\n");
     printed(&[
         "mkdir new",
         "cp etc/?.txt new",

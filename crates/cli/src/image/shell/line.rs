@@ -29,8 +29,11 @@ struct Words {
 /// A command of a shell.
 #[derive(Subcommand)]
 pub(super) enum Word {
-    /// Let relative paths begin at a directory of the image; / without one
-    Cd { directory: Option<OsString> },
+    /// Let relative paths begin at a directory of the image; / without one, - for the one before
+    Cd {
+        #[arg(allow_hyphen_values = true)]
+        directory: Option<OsString>,
+    },
     /// Print it
     Pwd,
     /// Let host: paths begin at a directory of the host; your own without one

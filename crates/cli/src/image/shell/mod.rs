@@ -86,8 +86,10 @@ impl Shell {
         let mut context = Context::inside(Inside {
             images,
             image: address.image.clone(),
+            previous: directory.clone(),
             directory,
             host: PathBuf::from("."),
+            is_read_only: self.read_only,
         });
         let status = self.lines(&mut context, fs);
         // All that was done is on the image, also where the last line has failed.
@@ -259,7 +261,10 @@ fn change_directory(context: &mut Context, to: Option<OsString>) -> CliResult<()
     let Some(inside) = context.shell() else {
         return Ok(());
     };
-    let to = to.unwrap_or_else(|| OsString::from("/"));
+    let to = match to {
+        Some(to) if to == "-" => inside.previous.clone().into(),
+        to => to.unwrap_or_else(|| OsString::from("/")),
+    };
     let address = Address {
         image: inside.image.clone(),
         path: inside.directory.join(&to),
@@ -271,7 +276,7 @@ fn change_directory(context: &mut Context, to: Option<OsString>) -> CliResult<()
     if !fs.metadata(&path).map_err(failed)?.is_dir() {
         return Err(Failure::new(format!("{}: is no directory", to.display())));
     }
-    inside.directory = path;
+    inside.previous = std::mem::replace(&mut inside.directory, path);
     Ok(())
 }
 
