@@ -187,7 +187,9 @@ impl Tar {
             ..Rules::default()
         };
         rules.choice.is_noted = self.verbose > 0;
-        rules.owners.all = self.no_same_owner.then_some((0, 0));
+        if self.no_same_owner {
+            rules.owners.all = (0, 0).into();
+        }
         let jobs = copying::jobs();
         let images = &mut session.images;
         let added = building::watched(&mut |progress| {
