@@ -96,7 +96,7 @@ fn mistakes_are_told_and_named() {
         (
             &["mount", &image, "/tmp", "-o", "offset=5%"],
             1,
-            "offset=5%: give a number of bytes",
+            "offset=5%: not a size",
         ),
         (
             &["mount", &image, "/tmp", "--log", "/none/log"],
@@ -115,7 +115,7 @@ fn mistakes_are_told_and_named() {
         (
             &["info", &image, "--offset=5%"],
             2,
-            "'--offset <SIZE>': give a number of bytes",
+            "'--offset <SIZE>': not a size",
         ),
         (
             &["info", &image, "--offset=x"],

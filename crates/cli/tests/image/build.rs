@@ -542,6 +542,15 @@ fn numbers_and_links_that_an_image_cannot_hold_change_nothing() {
             "bad: a device {major}:{minor}; 4095:1048575 are the largest"
         ));
     }
+    // 2^80 bytes.
+    archive(EntryType::Regular, &|header| {
+        header.as_old_mut().size = [0x80, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    });
+    refused("behind entry 1: a size that no file has");
+    for kind in [EntryType::XHeader, EntryType::GNULongName] {
+        archive(kind, &|header| header.set_size(3 << 30));
+        refused("an extended header of 3221225472 bytes");
+    }
     let mut builder = tar::Builder::new(File::create(place.path("bad")).unwrap());
     for name in ["aaa", "bad"] {
         let mut header = Header::new_gnu();

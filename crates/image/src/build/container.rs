@@ -20,8 +20,9 @@ use std::str::FromStr;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::archive::{self, Entries};
+use super::archive::Entries;
 use super::manifest::{Kind, Manifest, Node, ROOT};
+use super::unpacked;
 use super::{Progress, Rules};
 use crate::error::{Error, Result};
 
@@ -414,7 +415,7 @@ impl Lister<'_> {
             hasher: digest.map(|_| Sha256::new()),
         };
         let mut whole = Sha256::new();
-        let file = archive::unpack_noting(
+        let file = unpacked::unpack_noting(
             &mut hashed,
             &shown,
             self.directory,
@@ -472,7 +473,7 @@ impl Lister<'_> {
         let failed = |error| Error::host(path.display().to_string(), error);
         let shown = path.display().to_string();
         let mut packed = File::open(path).map_err(failed)?;
-        let file = archive::unpack(&mut packed, &shown, self.directory, self.progress)?;
+        let file = unpacked::unpack(&mut packed, &shown, self.directory, self.progress)?;
         // Names that lead out of the directory are skipped by it.
         let unpacked = tar::Archive::new(&*file).unpack(into);
         unpacked.map_err(|error| Error::new(shown, format!("cannot be unpacked: {error}")))

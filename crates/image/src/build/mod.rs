@@ -5,7 +5,8 @@
 //! | `manifest` | what the image is to hold: sources, one over the other |
 //! | `scan` | directories of the host and of images as sources |
 //! | `archive` | tar archives as sources, compressed or not |
-//! | `first_header` | archives that begin with the name of a volume |
+//! | `unpacked` | archives as files, compressed ones unpacked |
+//! | `tar_headers` | headers of archives that the library does not read well |
 //! | `container` | container images as sources |
 //! | `squash` | squashfs images as sources |
 //! | `dump` | lists of files as sources |
@@ -48,7 +49,6 @@ mod container;
 mod content;
 mod dump;
 mod fill;
-mod first_header;
 mod labels;
 mod limits;
 mod manifest;
@@ -58,7 +58,9 @@ mod reading;
 mod scan;
 mod size;
 mod squash;
+mod tar_headers;
 mod target;
+mod unpacked;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -388,7 +390,7 @@ fn archive(
     rules: &Rules,
     progress: &Progress,
 ) -> Result<()> {
-    let (file, shown) = archive::open(path, directory, progress)?;
+    let (file, shown) = unpacked::open(path, directory, progress)?;
     let entries = Entries::new(&file, &shown, progress);
     match rules.keeps_whiteouts {
         true => container::lay(manifest, &entries, true),
