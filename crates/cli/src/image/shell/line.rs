@@ -53,7 +53,7 @@ pub(super) enum Word {
     #[command(alias = "quit")]
     Exit { status: Option<u8> },
     #[command(flatten)]
-    Image(ImageCommand),
+    Image(Box<ImageCommand>),
 }
 
 /// The commands, some of which take the directory where they have no operand.
