@@ -560,7 +560,10 @@ impl<'a> One<'a> {
 struct Claiming<'a> {
     check: &'a Check,
     clusters: u64,
+    /// The cluster of the data that came last: what follows in it is in use by the same file.
     last: Option<u64>,
+    /// A block of the map has come.
+    has_node: bool,
     /// What is in use already is no matter.
     is_tolerant: bool,
     /// Only the first block of the map is its own.
@@ -573,6 +576,7 @@ impl<'a> Claiming<'a> {
             check,
             clusters: 0,
             last: None,
+            has_node: false,
             is_tolerant: false,
             is_resize: false,
         }
@@ -606,7 +610,7 @@ impl Sink for Claiming<'_> {
     fn node(&mut self, block: u64) -> bool {
         self.clusters += 1;
         // The indirect blocks of the resize inode are the reserved ones of the descriptor table.
-        let is_first = self.last.is_none();
+        let is_first = !std::mem::replace(&mut self.has_node, true);
         if self.is_resize && is_first {
             self.check.claim(block, 1);
         } else if self.is_tolerant {
@@ -614,7 +618,6 @@ impl Sink for Claiming<'_> {
         } else if !self.is_resize {
             self.check.claim(block, 1);
         }
-        self.last = Some(block >> self.check.cluster_bits);
         true
     }
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use crate::support::{self, KINDS, check, judge, make, named};
+use finefs::{AllocateMode, File, FileSystem};
 use finefs_sim::LoopDevice;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -19,6 +20,44 @@ fn good_images_are_clean() {
         let report = check(&image).unwrap();
         assert!(report.clean, "{}: {report}", kind.0);
         assert!(report.directories >= 6, "{}: {report}", kind.0);
+    }
+}
+
+/// Where one leaf of the map ends and the next begins.
+#[test]
+fn a_cluster_is_mapped_by_two_leaves() {
+    let dir = tempfile::tempdir().unwrap();
+    let kind = KINDS.iter().find(|kind| kind.0 == "ext4-bigalloc");
+    let image = make(dir.path(), kind.unwrap());
+    let fs = FileSystem::open_image(&image).unwrap();
+    let file = File::create(&fs, "pieces").unwrap();
+    let block = u64::from(fs.statfs().block_size_bytes);
+    let blocks = 2000;
+    let length = blocks * block;
+    file.allocate(AllocateMode::Extend, 0, length).unwrap();
+    for at in (0..blocks).step_by(2) {
+        file.write_all_at(b"data", at * block).unwrap();
+    }
+    drop(file);
+    fs.close().unwrap();
+    let judged = judge(&image);
+    assert!(judged.is_clean, "{}", judged.text);
+    let report = check(&image).unwrap();
+    assert!(report.clean, "{report}");
+}
+
+#[test]
+fn bad_blocks_are_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, list) = (dir.path().join("image"), dir.path().join("list"));
+    std::fs::write(&list, "500\n501\n600\n").unwrap();
+    for kind in ["ext2", "ext4"] {
+        let mut mke2fs = Command::new("mke2fs");
+        mke2fs.args(["-q", "-F", "-t", kind, "-b", "1024", "-l"]);
+        support::run(mke2fs.arg(&list).arg(&image).arg("16M"));
+        assert!(judge(&image).is_clean);
+        let report = check(&image).unwrap();
+        assert!(report.clean, "{kind}: {report}");
     }
 }
 
