@@ -59,6 +59,14 @@ pub(super) fn reshape(old: &Superblock, geo: &Geometry, blocks: u64) -> Result<S
         sb.set_backup_bgs(backups(old.backup_bgs(), geo.groups_count, groups));
     }
     let geo = Geometry::new(&sb).map_err(|error| error.to_string())?;
+    // Superblock, descriptors, bitmaps and a group's inodes.
+    let first = 3 + geo.desc_blocks + geo.reserved_gdt_blocks + geo.inode_table_blocks;
+    if !sb.incompat().contains(Incompat::META_BG) && first > geo.blocks_per_group {
+        return Err(format!(
+            "the descriptors of {groups} groups would fill more than a group; give a smaller size, \
+             or make one with larger blocks"
+        ));
+    }
     Ok(Shape { sb, geo })
 }
 

@@ -645,6 +645,8 @@ fn what_cannot_be_resized_is_refused_by_name() {
     );
     made("-t ext4 -O ^64bit");
     refused(20 << 40, "64bit");
+    made("-t ext4 -b 1024");
+    refused(1 << 40, "would fill more than a group");
     made("-t ext4");
     debugfs(&image, "ssv state 2");
     refused(128 << 20, "e2fsck -f");
