@@ -98,6 +98,8 @@ mod checking {
         /// What was taken without a check, and is not above `ordered`.
         exempt: Vec<Entry>,
         last_id: u64,
+        /// So many calls of [`allowing_io`] are under way.
+        io_allowed: u32,
     }
 
     crate::primitive::thread_local! {
@@ -297,17 +299,34 @@ mod checking {
         if std::thread::panicking() {
             return;
         }
+        let location = Location::caller();
         let _ = HELD.try_with(|list| {
-            let all = list.borrow().all();
-            if let Some(held) = all.iter().find(|held| !held.class.is_held_over_io()) {
+            let list = list.borrow();
+            let (all, is_allowed) = (list.all(), list.io_allowed > 0);
+            drop(list);
+            let mut forbidden = all.iter().filter(|held| !held.class.is_held_over_io());
+            if let Some(held) = forbidden.next().filter(|_| !is_allowed) {
                 panic!(
-                    "I/O at {} while `{}` is held since {}",
-                    Location::caller(),
+                    "I/O at {location} while `{}` is held since {}",
                     held.class.name(),
                     held.location,
                 );
             }
         });
+    }
+
+    /// Does work in which the thread may wait for a device whatever it holds: for a rare operation,
+    /// and nobody else waits for its locks but who wants the same object.
+    pub fn allowing_io<T>(work: impl FnOnce() -> T) -> T {
+        struct Allowed;
+        impl Drop for Allowed {
+            fn drop(&mut self) {
+                let _ = HELD.try_with(|list| list.borrow_mut().io_allowed -= 1);
+            }
+        }
+        let allowed = HELD.try_with(|list| list.borrow_mut().io_allowed += 1);
+        let _allowed = allowed.map(|()| Allowed);
+        work()
     }
 
     impl Held {
@@ -386,10 +405,16 @@ mod checking {
     /// Nothing: this build does not keep the list.
     #[inline(always)]
     pub fn check_io() {}
+
+    /// The work: this build does not keep the list.
+    #[inline(always)]
+    pub fn allowing_io<T>(work: impl FnOnce() -> T) -> T {
+        work()
+    }
 }
 
 pub(crate) use checking::{acquire, acquired_by_try, check_wait};
-pub use checking::{check_io, held_classes};
+pub use checking::{allowing_io, check_io, held_classes};
 
 #[cfg(all(test, not(any(loom, feature = "shuttle"))))]
 thread_local! {

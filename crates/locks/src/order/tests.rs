@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{IS_CHECKING, STEPS, check_io, held_classes};
+use super::{IS_CHECKING, STEPS, allowing_io, check_io, held_classes};
 use crate::{LockClass, Mutex, RawGuard, RawLock};
 
 static RESIZE: LockClass = LockClass::new("test.resize", 10);
@@ -79,6 +79,8 @@ fn only_some_locks_are_held_over_io() {
         let message = payload.downcast_ref::<String>().expect("formatted");
         assert!(message.contains("while `test.bucket` is held"), "{message}");
     }
+    allowing_io(check_io);
+    assert_eq!(catch_unwind(check_io).is_err(), IS_CHECKING);
     drop(held);
     check_io();
 }

@@ -1,7 +1,7 @@
 //! What chattr(1) sets (FS_IOC_SETFLAGS).
 
 use crossbeam_epoch::Guard;
-use finefs_locks::RwLock;
+use finefs_locks::{RwLock, order};
 
 use crate::access::permission::check_owner;
 use crate::base::error::{Error, Result};
@@ -89,7 +89,8 @@ impl Namespace {
         {
             let values = values.read();
             let views: Vec<(&[u8], &[u8])> = values.iter().map(|(n, v)| (&**n, &**v)).collect();
-            self.store.begin_encryption(ino, &views)?;
+            // It may read the inode's block: of an empty directory, and once in its life.
+            order::allowing_io(|| self.store.begin_encryption(ino, &views))?;
             blocks = reservation.take();
         }
         let record = || Record::Owned {

@@ -267,6 +267,7 @@ mod tests {
                 "ns.y stands below ns.gone",
                 "ns.y stands there twice",
                 "ns.w, held over I/O, is in no source",
+                "lock class ns.y is in docs/locking.md's list of those held over I/O",
             ])
             .filter(|said| !said.is_empty())
             .collect();
