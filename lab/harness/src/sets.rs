@@ -274,6 +274,19 @@ pub fn reiserfsck(image: &Path, journal: Option<&Path>) -> Result<()> {
 /// `e2fsck -fn` must end with 0: nothing to repair; and finefs's own check must find nothing,
 /// either. The error carries what was found.
 pub fn fsck(image: &Path) -> Result<()> {
+    e2fsck(image)?;
+    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image, Access::Inspect)?);
+    let report = finefs_check::check(&device, &finefs_check::Options::default());
+    let report = report.map_err(anyhow::Error::msg)?;
+    ensure!(
+        report.clean,
+        "e2fsck finds nothing, finefs check does:\n{report}"
+    );
+    Ok(())
+}
+
+/// The same of e2fsck alone: for images that were damaged, in which it leaves what finefs does not.
+pub fn e2fsck(image: &Path) -> Result<()> {
     ensure!(image.exists(), "{}: no image", image.display());
     let output = run::capture(run::cmd(tools::program("e2fsck"), ["-fn"]).arg(image))?;
     if output.code() != 0 || output.timed_out {
@@ -283,12 +296,5 @@ pub fn fsck(image: &Path) -> Result<()> {
             run::tail(&output.both())
         );
     }
-    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image, Access::Inspect)?);
-    let report = finefs_check::check(&device, &finefs_check::Options::default());
-    let report = report.map_err(anyhow::Error::msg)?;
-    ensure!(
-        report.clean,
-        "e2fsck finds nothing, finefs check does:\n{report}"
-    );
     Ok(())
 }

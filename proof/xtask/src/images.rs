@@ -219,7 +219,7 @@ fn repaired_copy(finefs: &Path, scratch: &Scratch, compressed: &Path) -> Result<
     if is_read_only {
         ensure!(digest(&image)? == before, "the image was written");
     } else {
-        sets::fsck(&image)?;
+        sets::e2fsck(&image)?;
     }
     std::fs::remove_file(&image)?;
     Ok(worked)
