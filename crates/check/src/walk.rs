@@ -59,9 +59,7 @@ pub(crate) fn walk(
         ino,
         inode,
         is_dir: inode.kind() == Some(FileKind::Directory),
-        // The list of bad blocks has no mode.
-        is_file: inode.kind() == Some(FileKind::Regular)
-            || ino == finefs_ext_disk::Ino::BAD_BLOCKS.0,
+        is_file: inode.kind() == Some(FileKind::Regular),
         eof: inode.size(&fs.rules).div_ceil(u64::from(fs.geo.block_size)),
         next: 0,
         budget: fs.geo.blocks_count.saturating_mul(2).max(1024),

@@ -46,21 +46,6 @@ fn a_cluster_is_mapped_by_two_leaves() {
     assert!(report.clean, "{report}");
 }
 
-#[test]
-fn bad_blocks_are_in_use() {
-    let dir = tempfile::tempdir().unwrap();
-    let (image, list) = (dir.path().join("image"), dir.path().join("list"));
-    std::fs::write(&list, "500\n501\n600\n").unwrap();
-    for kind in ["ext2", "ext4"] {
-        let mut mke2fs = Command::new("mke2fs");
-        mke2fs.args(["-q", "-F", "-t", kind, "-b", "1024", "-l"]);
-        support::run(mke2fs.arg(&list).arg(&image).arg("16M"));
-        assert!(judge(&image).is_clean);
-        let report = check(&image).unwrap();
-        assert!(report.clean, "{kind}: {report}");
-    }
-}
-
 /// Directories that the kernel indexes, of which the root of the index was a leaf before, by the
 /// kernel's mount. Needs root.
 #[test]
