@@ -227,8 +227,8 @@ pub(crate) fn extended(word: &str, options: &mut Options, besides: &mut Besides)
         _ => {
             return word.refuse(
                 "not known; there are stride, stripe_width, lazy_itable_init, lazy_journal_init, \
-                 root_owner, root_perms, num_backup_sb, packed_meta_blocks, resize, discard, nodiscard, \
-                 hash_seed, offset, mmp_update_interval, orphan_file_size, \
+                 root_owner, root_perms, num_backup_sb, packed_meta_blocks, resize, discard, \
+                 nodiscard, hash_seed, offset, mmp_update_interval, orphan_file_size, \
                  assume_storage_prezeroed, encoding, revision, quotatype, test_fs, no_copy_xattrs",
             );
         }

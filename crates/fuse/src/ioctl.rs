@@ -101,13 +101,12 @@ pub(crate) fn is_slow(fixed: &[u8]) -> bool {
 
 /// True for a command after which a file is immutable or append-only.
 pub(crate) fn protects_data(command: u32, input: &[u8]) -> bool {
-    const PROTECTING: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND_ONLY);
     let flags = match command {
         SETFLAGS | SETFLAGS_32 => argument(input).map(FileFlags::from_bits_retain),
         FSSETXATTR => argument::<FsXattr>(input).map(|given| given.file_flags()),
         _ => return false,
     };
-    flags.is_ok_and(|flags| flags.intersects(PROTECTING))
+    flags.is_ok_and(|flags| flags.intersects(FileFlags::PRIVILEGED))
 }
 
 /// True for a command that changes attributes which the kernel keeps: the time of change.

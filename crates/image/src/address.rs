@@ -267,9 +267,12 @@ impl Images {
     pub(crate) fn hold_to_write(&mut self, address: &Address) -> Result<()> {
         let (path, start) = locate(&address.image)?;
         if start.is_some() {
-            let held = self.disk(&path, &canonical(&path), Access::Write);
+            let canonical = canonical(&path);
             let shown = address.image.display().to_string();
-            held.map_err(|error| with_advice(&error, &path, &shown))?;
+            patiently(self.wait, || {
+                self.disk(&path, &canonical, Access::Write).map(drop)
+            })
+            .map_err(|error| with_advice(&error, &path, &shown))?;
         }
         Ok(())
     }
@@ -289,16 +292,10 @@ impl Images {
             }
             return Ok(Arc::clone(&open.source));
         }
-        let until = Instant::now() + self.wait;
-        let fs = loop {
-            let is_part = start.is_some();
-            match self.open_once((&path, &canonical), offset_bytes, is_part, access) {
-                Err(error) if is_busy(&error) && Instant::now() < until => {
-                    std::thread::sleep(INTERVAL);
-                }
-                opened => break opened.map_err(|error| with_advice(&error, &path, &shown))?,
-            }
-        };
+        let fs = patiently(self.wait, || {
+            self.open_once((&path, &canonical), offset_bytes, start.is_some(), access)
+        })
+        .map_err(|error| with_advice(&error, &path, &shown))?;
         if access == Access::Write && fs.is_read_only() {
             let reason = match fs.notes() {
                 [] => "cannot be written".to_owned(),
@@ -435,6 +432,22 @@ impl Images {
 
 /// How often an image that others use is tried again.
 const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Opens something, and tries again for so long while others use it.
+fn patiently<T>(
+    wait: Duration,
+    mut open: impl FnMut() -> std::result::Result<T, finefs::Error>,
+) -> std::result::Result<T, finefs::Error> {
+    let until = Instant::now() + wait;
+    loop {
+        match open() {
+            Err(error) if is_busy(&error) && Instant::now() < until => {
+                std::thread::sleep(INTERVAL);
+            }
+            opened => return opened,
+        }
+    }
+}
 
 fn is_busy(error: &finefs::Error) -> bool {
     error.errno() == rustix::io::Errno::BUSY.raw_os_error()

@@ -177,9 +177,9 @@ pub fn undo(
     }
     if strange > 0 && changed == ChangedSince::Refused {
         return Err(format!(
-            "{}: was changed since {shown} was made, or is another copy: {strange} of {count} pages \
-             are neither as they were nor as they were made then; --force puts them back all the \
-             same",
+            "{}: was changed since {shown} was made, or is another copy: {strange} of {count} \
+             pages are neither as they were nor as they were made then; --force puts them back all \
+             the same",
             device.describe(),
         ));
     }

@@ -3,7 +3,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `diff` (`layer`), `tar` (`members`) | what reads |
+//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `diff` (`layer`), `tar` (`members`) | reading |
 //! | `cp`, `mv`, `rm`, `ln`, `make`, `chmod`, `owner` (`changes`), `trim`, `defrag` | what edits |
 //! | `xattr`, `flags` | what reads and edits: getfattr and setfattr, lsattr and chattr |
 //! | `building` | what build and tar share: progress, signals, what was left out |

@@ -5,7 +5,7 @@
 //! | [`types`], [`error`] | inode numbers, attributes, callers; errors and their errno |
 //! | [`file_flags`], `file_kind` | flags of inodes, as chattr(1) sets them; what an inode is |
 //! | [`store`] | the contract with what is below |
-//! | `quotas`, `directory_image`, `committed` | what is said there of quotas, directories, commits |
+//! | `quotas`, `directory_image`, `committed` | what it says of quotas, directories, commits |
 //! | `identity`, `name_rules` | what tells a store from others; how it compares names |
 //! | `classes` | the lock classes of the namespace and their order |
 //! | [`guard`] | what front ends do about panics, and about many errors |

@@ -106,16 +106,6 @@ impl Namespace {
     ) -> Result<Attributes> {
         let group = self.attributes(ino)?.gid;
         self.set_attributes(caller, ino, change)?;
-        if change.size_bytes.is_none() {
-            self.with_space(|| {
-                let operation = self.begin_change(Call::SetAttributes)?;
-                let inode = self.inode(ino, &operation.guard)?;
-                match inode.kind {
-                    FileKind::Directory => Ok(()),
-                    _ => self.take_capabilities(inode),
-                }
-            })?;
-        }
         self.clear_privileges(ino, |_| caller.uid == 0 || is_in_group(group))?;
         self.attributes(ino)
     }
@@ -140,6 +130,15 @@ impl Namespace {
             if caller.uid != 0 && self.attributes(ino)?.uid != caller.uid {
                 return self.set_attributes(caller, ino, &change);
             }
+            // A change of either takes them by itself.
+            self.with_space(|| {
+                let operation = self.begin_change(Call::SetAttributes)?;
+                let inode = self.inode(ino, &operation.guard)?;
+                match inode.kind {
+                    FileKind::Directory => Ok(()),
+                    _ => self.take_capabilities(inode),
+                }
+            })?;
             change.changed = Some(self.now());
         }
         self.set_attributes_taking_privileges(caller, ino, &change, is_in_group)
