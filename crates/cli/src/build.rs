@@ -8,11 +8,12 @@ use clap::{Args, ValueEnum};
 use finefs::MasterKey;
 use finefs_image::build::{self, Added, Free, Mapped, Owner, Owners, Platform, Rules, Source};
 use finefs_image::mkfs::FsType;
-use finefs_image::{Address, Images};
+use finefs_image::{Address, Choice, Images};
 use serde::Serialize;
 
 use crate::destination::Destination;
 use crate::image::building::{say_left_out, watched};
+use crate::image::members::Excluded;
 use crate::image::{copying, text};
 use crate::journals::Journals;
 use crate::mke2fs::Besides;
@@ -54,6 +55,8 @@ pub(crate) struct Build {
     /// The same for groups
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = mapped)]
     map_groups: Vec<Mapped>,
+    #[command(flatten)]
+    excluded: Excluded,
     /// For what container images are to be, as linux/arm64; this machine without it
     #[arg(long, value_name = "OS/ARCH")]
     platform: Option<Platform>,
@@ -118,6 +121,10 @@ impl Build {
             platform: self.platform,
             time_max: time_from_environment(false)?,
             file_contexts: self.file_contexts,
+            choice: Choice {
+                excluded: self.excluded.patterns().map_err(Failure::new)?,
+                ..Choice::default()
+            },
             keeps_whiteouts: self.whiteouts == Whiteouts::Overlayfs,
             keys: self.keys,
             journals: self.journals.paths,

@@ -39,8 +39,8 @@ pub(crate) fn open(
         .discard(options.discards)
         .commit_interval(options.commit_interval)
         .when_quiet(spare_memory::give_back)
-        .atime(options.atime)
-        .directory_atime(options.notes_directories)
+        .atime(options.kernel.atime)
+        .directory_atime(options.kernel.notes_directories)
         .bsd_groups(options.has_bsd_groups)
         .on_error(options.on_error)
         .acls(options.has_acls)
@@ -108,8 +108,8 @@ fn open_memory(options: &MountOptions) -> CliResult<Arc<Namespace>> {
         options.gid.unwrap_or(rustix::process::getgid().as_raw()),
         finefs::Options {
             commit_interval: options.commit_interval,
-            atime: options.atime,
-            notes_directories: options.notes_directories,
+            atime: options.kernel.atime,
+            notes_directories: options.kernel.notes_directories,
             has_bsd_groups: options.has_bsd_groups,
             is_read_only: options.kernel.is_read_only,
             waits_for_thaw: false,

@@ -8,11 +8,13 @@
 //! refuses all changes instead, so that their writes fail.
 //!
 //! mount(8) hands over all options of the mount that it knows, from fstab or mountinfo: those of
-//! the server have no effect, which is told but for those that hold in any case.
+//! the server have no effect, which is told but for those that hold in any case. `finefs remount`
+//! refuses them.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use finefs::AtimePolicy;
 use finefs_fuse::MountPoint;
 
 use crate::channel::{Change, Channel};
@@ -45,6 +47,10 @@ impl Remount {
         let place = mount.path.display();
         let fail = |reason: String| Failure::new(format!("{place}: {reason}"));
         let is_read_only = options.kernel.is_read_only;
+        let left = left_by(&mount, &options);
+        if !left.is_empty() {
+            return Err(fail(format!("only a new mount changes {}", left.join(","))));
+        }
         if self.force && !is_read_only {
             return Err(fail("--force goes with ro".to_owned()));
         }
@@ -79,14 +85,35 @@ pub(crate) fn as_it_is(mount: &MountPoint) -> MountOptions {
     kernel.follows_symlinks = !mount.has_option("nosymfollow");
     kernel.is_synchronous = mount.has_option("sync");
     kernel.is_directory_synchronous = mount.has_option("dirsync");
+    kernel.atime = match (mount.has_option("noatime"), mount.has_option("relatime")) {
+        (true, _) => AtimePolicy::Noatime,
+        (_, true) => AtimePolicy::Relatime,
+        _ => AtimePolicy::Strict,
+    };
+    kernel.notes_directories = !mount.has_option("nodiratime");
     options
+}
+
+/// What these options ask of the server, but for what the mount has: no remount changes it.
+fn left_by<'a>(mount: &MountPoint, options: &'a MountOptions) -> Vec<&'a str> {
+    let times = |options: &MountOptions| (options.kernel.atime, options.kernel.notes_directories);
+    let has_times = times(options) == times(&as_it_is(mount));
+    let is_left = |word: &&str| match word.ends_with("atime") {
+        true => !has_times,
+        false => !mount.has_option(word),
+    };
+    let words = options.of_server.iter().map(String::as_str);
+    words.filter(is_left).collect()
 }
 
 /// Gives the mount these flags.
 pub(crate) fn remount(mount: &MountPoint, options: &MountOptions) -> CliResult<()> {
     let place = mount.path.display();
     let fail = |reason: &str| Failure::new(format!("{place}: {reason}"));
-    let changes_flags = options.kernel != as_it_is(mount).kernel;
+    let mut kernel = as_it_is(mount).kernel;
+    (kernel.atime, kernel.notes_directories) =
+        (options.kernel.atime, options.kernel.notes_directories);
+    let changes_flags = options.kernel != kernel;
     if changes_flags && !rustix::process::geteuid().is_root() {
         return Err(fail("only root can remount; unmount it and mount it again"));
     }
@@ -108,11 +135,7 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions) -> CliResult<(
         let accepted = Channel::of(mount).and_then(|channel| channel.change(Change::Accept));
         accepted.map_err(|reason| fail(&reason))?;
     }
-    let left: Vec<&str> = options.of_server.iter().map(String::as_str).collect();
-    let left: Vec<&str> = left
-        .into_iter()
-        .filter(|word| !mount.has_option(word))
-        .collect();
+    let left = left_by(mount, options);
     if !left.is_empty() {
         say(format!(
             "{place}: only a new mount changes {}; left as it was",

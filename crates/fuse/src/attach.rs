@@ -23,6 +23,8 @@ use rustix::io::FdFlags;
 use rustix::mount::MountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
+use finefs_namespace::AtimePolicy;
+
 use crate::convert::View;
 use crate::cpu_latency::WakeupLatency;
 
@@ -53,6 +55,10 @@ pub struct Options {
     pub is_synchronous: bool,
     /// Every change of a directory is written out at once.
     pub is_directory_synchronous: bool,
+    /// When the server notes that a file was read: the kernel shows it among the flags.
+    pub atime: AtimePolicy,
+    /// It notes it of directories too; shown likewise.
+    pub notes_directories: bool,
     /// Writes are collected in the kernel until the file is closed or synced.
     pub has_writeback_cache: bool,
     /// Number of server threads; `None` chooses.
@@ -84,6 +90,8 @@ impl Default for Options {
             follows_symlinks: true,
             is_synchronous: false,
             is_directory_synchronous: false,
+            atime: AtimePolicy::default(),
+            notes_directories: true,
             has_writeback_cache: false,
             threads: None,
             checks_root: false,
@@ -222,7 +230,7 @@ fn attach_by_kernel(path: &Path, options: &Options) -> Result<Option<OwnedFd>, A
         kind = format!("fuseblk.{SUBTYPE}");
     }
     let data = CString::new(data).unwrap_or_default();
-    let flags = flags(options);
+    let flags = flags(options) | atime_flags(options);
     match rustix::mount::mount(&options.source, path, kind.as_str(), flags, data.as_c_str()) {
         Ok(()) => Ok(Some(device.into())),
         Err(rustix::io::Errno::PERM) => Ok(None),
@@ -252,11 +260,22 @@ fn flags(options: &Options) -> MountFlags {
     flags
 }
 
+/// Those of access times, which the server notes: the kernel only shows them.
+fn atime_flags(options: &Options) -> MountFlags {
+    let mut flags = match options.atime {
+        AtimePolicy::Relatime => MountFlags::RELATIME,
+        AtimePolicy::Noatime => MountFlags::NOATIME,
+        AtimePolicy::Strict => MountFlags::STRICTATIME,
+    };
+    flags.set(MountFlags::NODIRATIME, !options.notes_directories);
+    flags
+}
+
 /// Gives what is mounted at `path` these flags; of `options` nothing else counts. Only root may.
 /// The server is not told: the kernel alone refuses changes where it becomes read-only, after it
 /// has written out what it holds.
 pub fn remount(path: &Path, options: &Options) -> Result<(), AttachError> {
-    // Without flags about access times the kernel leaves them as they are.
+    // Without flags about access times the kernel leaves them as they are, as the server does.
     rustix::mount::mount_remount(path, flags(options), c"")
         .map_err(|error| AttachError::Remount(path.to_owned(), error.into()))
 }
@@ -313,6 +332,8 @@ fn helper_options(options: &Options) -> String {
         (!options.allows_execution, "noexec"),
         (options.is_synchronous, "sync"),
         (options.is_directory_synchronous, "dirsync"),
+        // Of the others that are about access times it knows none.
+        (options.atime == AtimePolicy::Noatime, "noatime"),
     ] {
         if is_set {
             list.push(word.to_owned());

@@ -61,6 +61,12 @@ impl Choice {
         })
     }
 
+    /// Whether a file at an absolute path of the image is one that is left out.
+    pub(crate) fn excludes_path(&self, path: &Path) -> bool {
+        let name = path.as_os_str().as_bytes();
+        self.excludes(name.strip_prefix(b"/").unwrap_or(name))
+    }
+
     /// The name that a member gets; `None` where nothing is left of it.
     pub(crate) fn name<'p>(&self, path: &'p Path) -> Option<Cow<'p, Path>> {
         if self.stripped == 0 {

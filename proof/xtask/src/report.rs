@@ -9,8 +9,12 @@ use std::time::{Duration, Instant};
 pub struct Report {
     passed: usize,
     skipped: usize,
-    failures: Vec<String>,
+    /// Name, and the head of what was wrong.
+    failures: Vec<(String, String)>,
 }
+
+/// So many lines of a failure are told again at the end.
+const HEAD: usize = 12;
 
 impl Report {
     /// Runs `proof`, prints how it went, and counts it. Returns true when it passed.
@@ -33,10 +37,10 @@ impl Report {
             }
             Err(error) => {
                 println!("FAIL  {name:<44} {seconds:6.1} s");
-                for line in format!("{error:#}").lines() {
-                    println!("      | {line}");
-                }
-                self.failures.push(name.to_owned());
+                let error = indented(&format!("{error:#}"));
+                print!("{error}");
+                let head = error.split_inclusive('\n').take(HEAD).collect();
+                self.failures.push((name.to_owned(), head));
                 false
             }
         }
@@ -63,8 +67,9 @@ impl Report {
     /// Prints the failures again and the closing line; an error when anything failed or nothing
     /// ran.
     pub fn finish(self) -> Result<()> {
-        for failure in &self.failures {
-            println!("failed: {failure}");
+        for (name, head) in &self.failures {
+            println!("failed: {name}");
+            print!("{head}");
         }
         let skipped = if self.skipped > 0 {
             format!(", {} skipped", self.skipped)
@@ -84,6 +89,11 @@ impl Report {
         anyhow::ensure!(self.passed > 0, "no proof ran");
         Ok(())
     }
+}
+
+fn indented(text: &str) -> String {
+    let lines = text.lines().map(|line| format!("      | {line}\n"));
+    lines.collect()
 }
 
 /// A spinner with a running clock; invisible when standard error is not a terminal.

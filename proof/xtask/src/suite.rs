@@ -425,15 +425,18 @@ fn under_loom(package: &str, test: &str) -> Result<String> {
 fn logged(command: &mut Command, limit: Duration, log: &mut String) -> Result<String> {
     let output = run::capture_with(command, b"", limit)?;
     log.push_str(&output.stdout);
+    let late = if output.timed_out {
+        ", out of time"
+    } else {
+        ""
+    };
+    let failed = output.stdout.lines();
+    let failed: Vec<&str> = failed.filter(|line| line.starts_with("failed: ")).collect();
     ensure!(
         output.status.success() && !output.timed_out,
-        "{command:?}: {}{}\n{}",
+        "{command:?}: {}{late}\n{}\n{}",
         output.status,
-        if output.timed_out {
-            ", out of time"
-        } else {
-            ""
-        },
+        failed.join("\n"),
         last_words(&output.stderr)
     );
     Ok(output.stdout.lines().last().unwrap_or_default().to_owned())

@@ -134,21 +134,22 @@ impl Program {
         run::capture_with(&mut command, b"", how.limit)
     }
 
-    /// Runs it; gives how many tests passed. Of one that fails the error tells all that its failed
-    /// tests have printed.
+    /// Runs it; gives how many tests passed. Of one that fails the error names its failed tests in
+    /// the first line, and tells all that they have printed.
     pub fn run(&self, how: How<'_>) -> Result<usize> {
         let output = self.output(how)?;
+        let late = if output.timed_out {
+            ", out of time"
+        } else {
+            ""
+        };
         ensure!(
             output.status.success() && !output.timed_out,
-            "{} {}: {}{}\n{}{}",
+            "{} {}: {}{late}: {}\n{}{}",
             self.package,
             self.target,
             output.status,
-            if output.timed_out {
-                ", out of time"
-            } else {
-                ""
-            },
+            names_of_failed(&output.stdout).join(", "),
             failed_tests(&output.stdout),
             last_words(&output.stderr)
         );
@@ -185,15 +186,31 @@ pub fn run_all(
         let (seconds, package) = (took.as_secs_f64(), &program.package);
         log.push_str(&format!("{seconds:6.1} s  {package} {}\n", program.target));
     }
-    let (mut passed, mut failures) = (0, String::new());
+    let (mut passed, mut failures) = (0, Vec::new());
     for (.., outcome) in ran {
         match outcome {
             Ok(count) => passed += count,
-            Err(error) => failures.push_str(&format!("{error:#}\n")),
+            Err(error) => failures.push(format!("{error:#}")),
         }
     }
-    ensure!(failures.is_empty(), "{failures}");
+    let heads = failures.iter().filter_map(|failure| failure.lines().next());
+    let heads: Vec<&str> = heads.collect();
+    ensure!(
+        failures.is_empty(),
+        "{}\n{}",
+        heads.join("\n"),
+        failures.join("\n")
+    );
     Ok(format!("{passed} tests passed"))
+}
+
+/// The names of the tests that failed: the last list of a run's output.
+fn names_of_failed(stdout: &str) -> Vec<&str> {
+    let Some((_, list)) = stdout.rsplit_once("\nfailures:\n") else {
+        return Vec::new();
+    };
+    let names = list.lines().take_while(|line| line.starts_with("    "));
+    names.map(str::trim).collect()
 }
 
 /// What tests that failed have printed, and their names.
@@ -237,6 +254,8 @@ mod tests {
             failed_tests(stdout),
             "failures:\n---- one stdout ----\npanicked: why\nfailures:\n    one\n"
         );
+        assert_eq!(names_of_failed(stdout), ["one"]);
+        assert!(names_of_failed("running 0 tests\n").is_empty());
     }
 
     #[test]
@@ -297,6 +316,7 @@ mod tests {
         let error = run_all(&programs, how, 2, &mut log)
             .unwrap_err()
             .to_string();
-        assert_eq!(error.matches("exit status").count(), 2, "{error}");
+        // Each at the head, and again with what it has printed.
+        assert_eq!(error.matches("exit status").count(), 4, "{error}");
     }
 }

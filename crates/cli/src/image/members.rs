@@ -1,4 +1,4 @@
-//! The options of tar that say which files go into an archive or come out of it.
+//! Options as tar's that say which files go into an archive or image, or come out of one.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -9,16 +9,34 @@ use clap::Args;
 use finefs_image::{Choice, Error, Result};
 
 #[derive(Args)]
-pub(super) struct Members {
-    /// The directory that names are of: IMAGE:/DIR
-    #[arg(short = 'C', long, value_name = "IMAGE:/DIR")]
-    pub directory: Option<OsString>,
+pub(crate) struct Excluded {
     /// Leave out what has this name or path, with all below it
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
     /// The same with the patterns that are in a file, a line each
     #[arg(short = 'X', long, value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
+}
+
+impl Excluded {
+    /// All patterns.
+    pub fn patterns(&self) -> Result<Vec<Vec<u8>>> {
+        let mut patterns = self.exclude.clone();
+        for file in &self.exclude_from {
+            patterns.extend(lines(file, b'\n')?);
+        }
+        let patterns = patterns.into_iter().map(OsString::into_encoded_bytes);
+        Ok(patterns.collect())
+    }
+}
+
+#[derive(Args)]
+pub(super) struct Members {
+    /// The directory that names are of: IMAGE:/DIR
+    #[arg(short = 'C', long, value_name = "IMAGE:/DIR")]
+    pub directory: Option<OsString>,
+    #[command(flatten)]
+    excluded: Excluded,
     /// More names, of a file with a line for each; - for standard input
     #[arg(short = 'T', long, value_name = "FILE")]
     files_from: Vec<PathBuf>,
@@ -49,17 +67,10 @@ impl Members {
 
     /// What is taken, of which these are wanted.
     pub fn choice(&self, members: &[OsString]) -> Result<Choice> {
-        let mut excluded = self.exclude.clone();
-        for file in &self.exclude_from {
-            excluded.extend(lines(file, b'\n')?);
-        }
         Ok(Choice {
             members: members.iter().map(PathBuf::from).collect(),
             has_patterns: self.wildcards,
-            excluded: excluded
-                .into_iter()
-                .map(OsString::into_encoded_bytes)
-                .collect(),
+            excluded: self.excluded.patterns()?,
             stripped: self.strip_components,
             is_noted: false,
         })

@@ -39,7 +39,7 @@ mod ln;
 mod ls;
 mod make;
 #[cfg(feature = "build")]
-mod members;
+pub(crate) mod members;
 mod mode;
 mod mv;
 mod owner;

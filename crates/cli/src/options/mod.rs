@@ -14,7 +14,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use finefs::{AtimePolicy, LockingScheme, OnError};
+use finefs::{LockingScheme, OnError};
 use finefs_fuse::View;
 
 use crate::confine::{RunAs, Sandbox};
@@ -42,9 +42,6 @@ pub(crate) struct MountOptions {
     pub keys: Vec<PathBuf>,
     /// Whose limits are enforced: users', groups', projects'.
     pub quota_limits: [bool; 3],
-    pub atime: AtimePolicy,
-    /// Reads of directories are noted too.
-    pub notes_directories: bool,
     /// New files have their directory's group.
     pub has_bsd_groups: bool,
     pub commit_interval: Duration,
@@ -89,8 +86,6 @@ impl Default for MountOptions {
             journal: None,
             keys: Vec::new(),
             quota_limits: [false; 3],
-            atime: namespace.atime,
-            notes_directories: namespace.notes_directories,
             has_bsd_groups: namespace.has_bsd_groups,
             commit_interval: namespace.commit_interval,
             lacks_barriers: false,
@@ -252,6 +247,7 @@ fn unknown(word: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use finefs::AtimePolicy;
 
     fn parse(list: &str) -> CliResult<MountOptions> {
         let (options, _) = MountOptions::default().changed_by(&[list], false)?;
@@ -400,7 +396,7 @@ mod tests {
                 && !options.kernel.allows_execution
         );
         assert_eq!(options.offset_bytes, 1 << 20);
-        assert_eq!(options.atime, AtimePolicy::Noatime);
+        assert_eq!(options.kernel.atime, AtimePolicy::Noatime);
         assert_eq!(options.commit_interval, Duration::from_secs(30));
         assert_eq!(options.size, Some(Size::PercentOfMemory(50)));
         assert_eq!(
@@ -440,7 +436,7 @@ mod tests {
                 && !options.kernel.allows_devices
                 && options.kernel.allows_execution
         );
-        assert_eq!(options.atime, AtimePolicy::Relatime);
+        assert_eq!(options.kernel.atime, AtimePolicy::Relatime);
         assert_eq!(options.commit_interval, Duration::from_secs(5));
     }
 

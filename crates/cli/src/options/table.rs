@@ -219,22 +219,22 @@ static TIMES: &[Row] = &[
     row(
         &["relatime", "atime", "nostrictatime", "norelatime"],
         Done(
-            set!(|o| o.atime = AtimePolicy::Relatime),
+            set!(|o| o.kernel.atime = AtimePolicy::Relatime),
             "note the first reading after a change, and one a day (default)",
         ),
     ),
     row(
         &["noatime"],
-        Done(set!(|o| o.atime = AtimePolicy::Noatime), "note none"),
+        Done(set!(|o| o.kernel.atime = AtimePolicy::Noatime), "note none"),
     ),
     row(
         &["strictatime"],
-        Done(set!(|o| o.atime = AtimePolicy::Strict), "note each"),
+        Done(set!(|o| o.kernel.atime = AtimePolicy::Strict), "note each"),
     ),
     row(
         &["diratime", "nodiratime"],
         Done(
-            set!(|o, name| o.notes_directories = name == "diratime"),
+            set!(|o, name| o.kernel.notes_directories = name == "diratime"),
             "note the reading of directories likewise (default), or not",
         ),
     ),

@@ -9,7 +9,7 @@ use tar::{EntryType, Header};
 
 use crate::containers::{layer, layout_of};
 use crate::round_trip::tree;
-use crate::support::{Place, assert_clean, bytes_of, debugfs, is_root};
+use crate::support::{Place, assert_clean, bytes_of, debugfs, is_root, run_in};
 
 /// A tree of one small file, in `source`.
 fn small(place: &Place) {
@@ -465,4 +465,38 @@ fn a_full_disk_of_the_host_is_told() {
     let wanted = format!("finefs: small/image: {reason}\n");
     assert_eq!(said, [wanted.clone(), wanted]);
     assert_eq!(left, 0);
+}
+
+/// Of each kind of source. What is left out is not read: an ordinary user may not be able to.
+#[test]
+fn what_is_excluded_is_in_no_image() {
+    let place = Place::new();
+    for dir in ["source/.git", "source/a/cache", "source/b"] {
+        fs::create_dir_all(place.path(dir)).unwrap();
+    }
+    for file in [".git/x", "a/x.o", "a/x.c", "a/cache/x", "b/x.o", "b/cache"] {
+        fs::write(place.path("source").join(file), file).unwrap();
+    }
+    fs::write(place.path("source/b/y"), "y").unwrap();
+    run_in(&place.path("source"), "tar -cf ../a.tar .");
+    // The first name goes, the other stays.
+    fs::remove_file(place.path("source/b/y")).unwrap();
+    fs::hard_link(place.path("source/a/x.o"), place.path("source/b/y")).unwrap();
+    layout_of(&place.path("layout"), &[bytes_of(&place.path("a.tar"))]);
+    place.ok(&["build", "-q", "whole", "source"]);
+    fs::set_permissions(place.path("source/.git"), fs::Permissions::from_mode(0)).unwrap();
+    fs::write(place.path("patterns"), "*.o\na/cache\n").unwrap();
+    let options = ["--exclude", ".git", "-X", "patterns"];
+    for source in ["source", "a.tar", "oci:layout", "whole"] {
+        place.ok(&[&["build", "-qF", "image", source][..], &options].concat());
+        assert_clean(&place.path("image"));
+        let found = place.ok(&["find", "image:/", "-type", "f"]);
+        let mut names: Vec<&str> = found.lines().collect();
+        names.sort_unstable();
+        let expected = ["image:/a/x.c", "image:/b/cache", "image:/b/y"];
+        assert_eq!(names, expected, "{source}");
+    }
+    place.image("there", "ext4", 16);
+    place.ok(&[&["build", "-q", "--onto", "there", "source"][..], &options].concat());
+    assert!(!place.ok(&["find", "there:/"]).contains(".git"));
 }

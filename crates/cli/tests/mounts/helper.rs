@@ -168,6 +168,8 @@ fn a_remount_changes_what_the_kernel_keeps() {
         has ro
         said=$("$FINEFS" mount -o remount,rw,commit=7 mnt 2>&1)
         case $said in *"only a new mount changes commit=7;"*) ;; *) echo "$said"; exit 1;; esac
+        has rw; has relatime
+        fails "only a new mount changes noatime" "$FINEFS" remount -o noatime,ro mnt
         has rw
         # While somebody writes.
         exec 9> mnt/open
@@ -177,6 +179,14 @@ fn a_remount_changes_what_the_kernel_keeps() {
         chmod 755 "$PLACE"; cp "$FINEFS" "$PLACE/copied"
         fails "only root can remount" setpriv --reuid=65534 --regid=65534 --clear-groups \
             "$PLACE/copied" mount -o remount,ro mnt
+        silent umount mnt
+        # What the server does with access times is shown, and no remount changes it.
+        silent "$FINEFS" mount -o noatime,nodiratime image mnt
+        has noatime; has nodiratime
+        silent mount -o remount,ro mnt
+        has ro; has noatime; has nodiratime
+        silent "$FINEFS" remount -o rw,noatime mnt
+        has rw; has noatime
         silent umount mnt
         e2fsck -fn image
         # A server that cannot write stays so.

@@ -300,6 +300,24 @@ impl Manifest {
         self.put_new(parent, name, node, &|| name.display().to_string())
     }
 
+    /// Takes away what is at these paths, with all below it.
+    pub fn leave_out(&mut self, is_out: &dyn Fn(&Path) -> bool) {
+        let mut todo = vec![(ROOT, PathBuf::from("/"))];
+        while let Some((directory, path)) = todo.pop() {
+            let Kind::Directory(names) = &mut self.nodes[directory].kind else {
+                continue;
+            };
+            names.retain(|name, node| {
+                let path = path.join(name);
+                let is_in = !is_out(&path);
+                if is_in {
+                    todo.push((*node, path));
+                }
+                is_in
+            });
+        }
+    }
+
     /// From here on a layer of a container image is laid over what is there. What it has replaces
     /// what is no directory on both sides: as with containerd and umoci, a file takes the place of
     /// a directory with all in it, and a directory that of a link to one.

@@ -200,7 +200,7 @@ pub struct Rules {
     pub time_max: Option<i64>,
     /// A file_contexts file that says the SELinux labels; those of the sources without it.
     pub file_contexts: Option<PathBuf>,
-    /// Which members of archives are taken, and under which names.
+    /// What of the sources is left out; which members of archives are taken, under which names.
     pub choice: Choice,
     /// What becomes of files that an image has already.
     pub existing: Existing,
@@ -419,6 +419,7 @@ fn list(
     let labels = rules.file_contexts.as_deref().map(Labels::read);
     let labels = labels.transpose()?;
     let directory = within.directory;
+    let choice = &rules.choice;
     let mut manifest = Manifest::new(rules.owners.clone(), rules.time_max);
     manifest.output = within.output;
     for source in sources {
@@ -426,9 +427,11 @@ fn list(
         match source {
             Source::Image(address) => {
                 let dir = images.dir(address, Access::Read)?;
-                scan::add_image(&mut manifest, Arc::new(dir), jobs, progress)?;
+                scan::add_image(&mut manifest, Arc::new(dir), choice, (jobs, progress))?;
             }
-            Source::Directory(path) => scan::add(&mut manifest, path, jobs, progress)?,
+            Source::Directory(path) => {
+                scan::add(&mut manifest, path, choice, (jobs, progress))?;
+            }
             Source::Archive(path) => {
                 archive(&mut manifest, Some(path), directory, rules, progress)?
             }
@@ -440,6 +443,9 @@ fn list(
             Source::List(path) => dump::add(&mut manifest, path, progress)?,
         }
         note_container(&mut manifest, source, transport);
+    }
+    if !choice.excluded.is_empty() {
+        manifest.leave_out(&|path| choice.excludes_path(path));
     }
     if let Some(labels) = &labels {
         labels::apply(&mut manifest, labels, within.top);

@@ -16,6 +16,7 @@ use super::Progress;
 use super::content::{Content, Data};
 use super::manifest::{Attributes, Kind, Manifest, Node, ROOT};
 use crate::attributes::Xattr;
+use crate::choice::Choice;
 use crate::copy::may_be_kept;
 use crate::error::{Error, Result};
 use crate::host::WorkingDir;
@@ -25,20 +26,21 @@ use crate::tree::{Follow, SourceDir, check_plain};
 pub(super) fn add(
     manifest: &mut Manifest,
     path: &Path,
-    jobs: usize,
-    progress: &Progress,
+    choice: &Choice,
+    (jobs, progress): (usize, &Progress),
 ) -> Result<()> {
-    add_all(manifest, Place::Host(Arc::from(path)), jobs, progress)
+    let top = Place::Host(Arc::from(path));
+    add_all(manifest, top, choice, (jobs, progress))
 }
 
 /// Lists a directory of an image with all that is in it, by `jobs` threads.
 pub(super) fn add_image(
     manifest: &mut Manifest,
     dir: Arc<dyn SourceDir>,
-    jobs: usize,
-    progress: &Progress,
+    choice: &Choice,
+    (jobs, progress): (usize, &Progress),
 ) -> Result<()> {
-    add_all(manifest, Place::Image(dir), jobs, progress)
+    add_all(manifest, Place::Image(dir), choice, (jobs, progress))
 }
 
 /// A directory that is listed. One of the host is opened when its turn comes: there may be more of
@@ -102,6 +104,8 @@ struct Entry {
 /// A directory that a thread is to list, and where the answer goes.
 struct Task {
     place: Place,
+    /// Where it lies in the image.
+    inside: PathBuf,
     answer: Sender<Result<Listed>>,
 }
 
@@ -113,12 +117,17 @@ struct Awaited {
     answer: Receiver<Result<Listed>>,
 }
 
-fn add_all(manifest: &mut Manifest, top: Place, jobs: usize, progress: &Progress) -> Result<()> {
+fn add_all(
+    manifest: &mut Manifest,
+    top: Place,
+    choice: &Choice,
+    (jobs, progress): (usize, &Progress),
+) -> Result<()> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let start = |_| {
             let (sender, tasks) = channel();
-            scope.spawn(|| list_all(tasks, &is_over, progress));
+            scope.spawn(|| list_all(tasks, choice, &is_over, progress));
             sender
         };
         let mut scan = Scan {
@@ -171,6 +180,7 @@ impl Scan<'_> {
         let (answer, receiver) = channel();
         let task = Task {
             place: place.clone(),
+            inside: inside.clone(),
             answer,
         };
         self.workers[self.next].send(task).map_err(|_| ended())?;
@@ -213,13 +223,13 @@ fn ended() -> Error {
 }
 
 /// What a thread does: it lists directories until there are no more.
-fn list_all(tasks: Receiver<Task>, is_over: &AtomicBool, progress: &Progress) {
+fn list_all(tasks: Receiver<Task>, choice: &Choice, is_over: &AtomicBool, progress: &Progress) {
     let mut working_dir = WorkingDir::of_this_thread();
     for task in tasks {
         if is_over.load(Ordering::Relaxed) {
             return;
         }
-        let listed = list(&task.place, &mut working_dir);
+        let listed = list(&task, choice, &mut working_dir);
         if let Ok(listed) = &listed {
             let count = listed.entries.len() as u64;
             progress.listed.fetch_add(count, Ordering::Relaxed);
@@ -229,25 +239,44 @@ fn list_all(tasks: Receiver<Task>, is_over: &AtomicBool, progress: &Progress) {
     }
 }
 
-fn list(place: &Place, working_dir: &mut WorkingDir) -> Result<Listed> {
-    match place {
+/// What the choice leaves out is not looked at.
+fn list(task: &Task, choice: &Choice, working_dir: &mut WorkingDir) -> Result<Listed> {
+    match &task.place {
         Place::Host(path) => {
             let dir = working_dir.open(path)?;
+            let names = taken(dir.names()?, task, choice);
             let inside = working_dir.enter(&dir);
-            list_with(&dir, place, &|name| inside.xattrs(name))
+            list_with(&dir, &task.place, names, &|name| inside.xattrs(name))
         }
-        Place::Image(dir) => list_with(&**dir, place, &|name| dir.xattrs(name, Follow::No)),
+        Place::Image(dir) => {
+            let names = taken(dir.names()?, task, choice);
+            list_with(&**dir, &task.place, names, &|name| {
+                dir.xattrs(name, Follow::No)
+            })
+        }
     }
+}
+
+/// The names of a directory that the choice takes, in their order.
+fn taken(mut names: Vec<OsString>, task: &Task, choice: &Choice) -> Vec<OsString> {
+    if !choice.excluded.is_empty() {
+        names.retain(|name| !choice.excludes_path(&task.inside.join(name)));
+    }
+    names.sort();
+    names
 }
 
 type Xattrs<'a> = dyn Fn(&OsStr) -> Result<Vec<Xattr>> + 'a;
 
-fn list_with(dir: &dyn SourceDir, place: &Place, xattrs: &Xattrs<'_>) -> Result<Listed> {
+fn list_with(
+    dir: &dyn SourceDir,
+    place: &Place,
+    names: Vec<OsString>,
+    xattrs: &Xattrs<'_>,
+) -> Result<Listed> {
     let itself = OsStr::new(".");
     let found = dir.attributes(itself, Follow::No)?;
     let attributes = attributes(itself, &found, xattrs)?;
-    let mut names = dir.names()?;
-    names.sort();
     let entries = names
         .into_iter()
         .map(|name| entry(dir, place, name, xattrs))
