@@ -3,9 +3,9 @@
 //! A fault is told and what it concerns is passed over, so that one bad extent does not hide the
 //! rest. What is visited is bounded by the blocks that the file system has.
 
-use finefs_ext_disk::LogicalBlock;
 use finefs_ext_disk::extent::{DEPTH_MAX, Extent, ExtentNode, capacity};
 use finefs_ext_disk::inode::{FileKind, Inode, InodeFlags};
+use finefs_ext_disk::{Ino, LogicalBlock};
 
 use crate::finding::{Findings, Object, Problem};
 use crate::fs::{Fs, is_checksum, short};
@@ -59,7 +59,8 @@ pub(crate) fn walk(
         ino,
         inode,
         is_dir: inode.kind() == Some(FileKind::Directory),
-        is_file: inode.kind() == Some(FileKind::Regular),
+        // The list of bad blocks has no type.
+        is_file: inode.kind() == Some(FileKind::Regular) || ino == Ino::BAD_BLOCKS.0,
         eof: inode.size(&fs.rules).div_ceil(u64::from(fs.geo.block_size)),
         next: 0,
         budget: fs.geo.blocks_count.saturating_mul(2).max(1024),

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use finefs::MasterKey;
 use finefs_image::build::{self, Added, Free, Mapped, Owner, Owners, Platform, Rules, Source};
 use finefs_image::mkfs::FsType;
-use finefs_image::{Address, Choice, Images};
+use finefs_image::{Address, Images};
 use serde::Serialize;
 
 use crate::destination::Destination;
@@ -121,10 +121,7 @@ impl Build {
             platform: self.platform,
             time_max: time_from_environment(false)?,
             file_contexts: self.file_contexts,
-            choice: Choice {
-                excluded: self.excluded.patterns().map_err(Failure::new)?,
-                ..Choice::default()
-            },
+            choice: self.excluded.choice().map_err(Failure::new)?,
             keeps_whiteouts: self.whiteouts == Whiteouts::Overlayfs,
             keys: self.keys,
             journals: self.journals.paths,

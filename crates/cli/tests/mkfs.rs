@@ -252,6 +252,8 @@ fn bad_blocks_are_left_out_as_mke2fs_leaves_them() {
             .output()
             .unwrap();
         let mut bad: Vec<&str> = blocks.lines().filter(|line| line.len() < 8).collect();
+        let checked = bench.finefs("check", &image);
+        assert!(checked.status.success(), "{}", text(&checked.stdout));
         bad.sort_by_key(|block| block.parse::<u64>().unwrap());
         assert_eq!(text(&shown.stdout).lines().collect::<Vec<_>>(), bad);
     }

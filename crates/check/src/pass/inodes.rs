@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use finefs_ext_disk::extent::{self, ExtentNode};
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::{FileKind, Inode, InodeFlags};
-use finefs_ext_disk::{GroupNo, Ino};
+use finefs_ext_disk::{GroupNo, Ino, PhysBlock};
 
 use super::Check;
 use super::quota::{Held, Usage};
@@ -31,6 +31,8 @@ pub(super) struct Gathered {
     pub blocks: HashMap<u64, (u32, u32)>,
     /// Inodes that hold values, with the number of references.
     pub values: HashMap<u32, u32>,
+    /// What the list of bad blocks names.
+    bad_blocks: Vec<u64>,
     usage: Usage,
     used: u32,
 }
@@ -45,6 +47,7 @@ pub(super) fn check(check: &Check, found: &mut Findings) -> (Vec<u32>, Usage) {
     for gathered in states {
         all.found.append(gathered.found);
         all.dirs.extend(gathered.dirs);
+        all.bad_blocks.extend(gathered.bad_blocks);
         all.used += gathered.used;
         all.usage.absorb(gathered.usage);
         for (block, (count, first)) in gathered.blocks {
@@ -57,6 +60,7 @@ pub(super) fn check(check: &Check, found: &mut Findings) -> (Vec<u32>, Usage) {
         }
     }
     check.used.store(all.used, Relaxed);
+    bad_blocks(check, &mut all);
     xattrs::blocks(check, &mut all);
     xattrs::values(check, &mut all);
     if check.has_large_files.load(Relaxed) {
@@ -71,6 +75,25 @@ pub(super) fn check(check: &Check, found: &mut Findings) -> (Vec<u32>, Usage) {
     }
     found.append(all.found);
     (all.dirs, all.usage)
+}
+
+/// Claims the bad blocks, once everything else has what it names. They may lie in copies of the
+/// superblock and the descriptors, which mkfs puts there all the same.
+fn bad_blocks(check: &Check, all: &mut Gathered) {
+    let geo = &check.fs.geo;
+    let mut blocks = std::mem::take(&mut all.bad_blocks);
+    blocks.sort_unstable();
+    blocks.dedup_by_key(|block| *block >> check.cluster_bits);
+    for block in blocks {
+        let place = geo.locate_block(PhysBlock(block));
+        let is_copy = place
+            .is_some_and(|(group, offset)| group.0 > 0 && offset < geo.group_base_blocks(group));
+        if !is_copy && check.claim_again(block, 1) {
+            let object = Object::inode(Ino::BAD_BLOCKS.0).block(block);
+            let what = "a bad block that is in use";
+            all.found.add(Problem::InodeField, object, what);
+        }
+    }
 }
 
 fn group(check: &Check, number: u32, gathered: &mut Gathered) {
@@ -209,7 +232,7 @@ impl<'a> One<'a> {
         {
             self.wrong(Problem::InodeField, "marked as folding case");
         }
-        if self.has_flag(InodeFlags::EA_INODE) && kind != Some(FileKind::Regular) {
+        if self.has_flag(InodeFlags::EA_INODE) && is_plain && kind != Some(FileKind::Regular) {
             self.wrong(Problem::InodeKind, "holds an attribute, but is no file");
         }
         if self.has_flag(InodeFlags::INLINE_DATA | InodeFlags::EXTENTS) {
@@ -303,7 +326,7 @@ impl<'a> One<'a> {
         }
     }
 
-    /// The list of bad blocks: it may name what is in use already.
+    /// The list of bad blocks.
     fn bad_blocks(&mut self) {
         let fs = &self.check.fs;
         self.put(state::USED);
@@ -320,10 +343,12 @@ impl<'a> One<'a> {
             );
         }
         if self.inode.block_words().iter().any(|word| *word != 0) {
-            let mut claims = Claiming::of(self.check);
-            claims.is_tolerant = true;
+            let mut listed = Listed {
+                check: self.check,
+                blocks: &mut self.gathered.bad_blocks,
+            };
             let found = &mut self.gathered.found;
-            walk::walk(fs, self.ino, self.inode, &mut claims, found);
+            walk::walk(fs, self.ino, self.inode, &mut listed, found);
         }
     }
 
@@ -556,6 +581,23 @@ impl<'a> One<'a> {
     }
 }
 
+/// Keeps what the list of bad blocks names; its own blocks are claimed as those of a file.
+struct Listed<'a> {
+    check: &'a Check,
+    blocks: &'a mut Vec<u64>,
+}
+
+impl Sink for Listed<'_> {
+    fn data(&mut self, _: u64, physical: u64, length: u64) {
+        self.blocks.extend(physical..physical + length);
+    }
+
+    fn node(&mut self, block: u64) -> bool {
+        self.check.claim(block, 1);
+        true
+    }
+}
+
 /// Claims the blocks of a file, and counts its clusters.
 struct Claiming<'a> {
     check: &'a Check,
@@ -564,8 +606,6 @@ struct Claiming<'a> {
     last: Option<u64>,
     /// A block of the map has come.
     has_node: bool,
-    /// What is in use already is no matter.
-    is_tolerant: bool,
     /// Only the first block of the map is its own.
     is_resize: bool,
 }
@@ -577,7 +617,6 @@ impl<'a> Claiming<'a> {
             clusters: 0,
             last: None,
             has_node: false,
-            is_tolerant: false,
             is_resize: false,
         }
     }
@@ -598,13 +637,7 @@ impl Sink for Claiming<'_> {
             return;
         }
         self.clusters += last - first + 1;
-        match self.is_tolerant {
-            true => drop(
-                self.check
-                    .claim_again(first << bits, (last - first + 1) << bits),
-            ),
-            false => self.check.claim(first << bits, (last - first + 1) << bits),
-        }
+        self.check.claim(first << bits, (last - first + 1) << bits);
     }
 
     fn node(&mut self, block: u64) -> bool {
@@ -613,8 +646,6 @@ impl Sink for Claiming<'_> {
         let is_first = !std::mem::replace(&mut self.has_node, true);
         if self.is_resize && is_first {
             self.check.claim(block, 1);
-        } else if self.is_tolerant {
-            self.check.claim_again(block, 1);
         } else if !self.is_resize {
             self.check.claim(block, 1);
         }

@@ -19,14 +19,17 @@ pub(crate) struct Excluded {
 }
 
 impl Excluded {
-    /// All patterns.
-    pub fn patterns(&self) -> Result<Vec<Vec<u8>>> {
+    /// All but what the patterns name.
+    pub fn choice(&self) -> Result<Choice> {
         let mut patterns = self.exclude.clone();
         for file in &self.exclude_from {
             patterns.extend(lines(file, b'\n')?);
         }
         let patterns = patterns.into_iter().map(OsString::into_encoded_bytes);
-        Ok(patterns.collect())
+        Ok(Choice {
+            excluded: patterns.collect(),
+            ..Choice::default()
+        })
     }
 }
 
@@ -70,9 +73,8 @@ impl Members {
         Ok(Choice {
             members: members.iter().map(PathBuf::from).collect(),
             has_patterns: self.wildcards,
-            excluded: self.excluded.patterns()?,
             stripped: self.strip_components,
-            is_noted: false,
+            ..self.excluded.choice()?
         })
     }
 }

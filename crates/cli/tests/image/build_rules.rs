@@ -484,7 +484,7 @@ fn what_is_excluded_is_in_no_image() {
     fs::hard_link(place.path("source/a/x.o"), place.path("source/b/y")).unwrap();
     layout_of(&place.path("layout"), &[bytes_of(&place.path("a.tar"))]);
     place.ok(&["build", "-q", "whole", "source"]);
-    fs::set_permissions(place.path("source/.git"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(place.path("source/.git"), fs::Permissions::from_mode(0o0)).unwrap();
     fs::write(place.path("patterns"), "*.o\na/cache\n").unwrap();
     let options = ["--exclude", ".git", "-X", "patterns"];
     for source in ["source", "a.tar", "oci:layout", "whole"] {
