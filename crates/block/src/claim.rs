@@ -120,6 +120,11 @@ impl Claim {
         self.0.is_block_device
     }
 
+    /// The file below a loop device.
+    pub(crate) fn backing(&self) -> Option<&File> {
+        self.0.backing.as_ref()
+    }
+
     /// Those with a flock.
     fn files(&self) -> impl Iterator<Item = &File> {
         std::iter::once(&self.0.file).chain(&self.0.backing)

@@ -14,7 +14,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -289,6 +289,9 @@ impl Drop for FileDevice {
         // Closing would release the lock too, but not while a child that another thread forked has
         // yet to exec. (Nothing can be done about an error.)
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        if let Some(below) = self.claim.as_ref().and_then(Claim::backing) {
+            let _ = rustix::fs::flock(below, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -381,7 +384,13 @@ fn claim_backing(metadata: &std::fs::Metadata) -> Result<Option<File>, OpenError
         true => in_use::backing_file_of(metadata),
         false => None,
     };
-    let Some(file) = path.and_then(|path| File::open(path).ok()) else {
+    // In another mount namespace the path may name anything.
+    let open = |path| {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).custom_flags(libc::O_NONBLOCK);
+        options.open(path).ok()
+    };
+    let Some(file) = path.and_then(open) else {
         return Ok(None);
     };
     match (

@@ -206,8 +206,7 @@ fn no_storage_is_taken_ahead_where_little_is_left() {
     }
     let taken = fs::metadata(&path).unwrap().blocks() * 512;
     drop(device);
-    let unmounted = Command::new("umount").arg(directory.path()).status();
-    assert!(unmounted.unwrap().success());
+    finefs_sim::unmount(directory.path()).unwrap();
     assert!(taken < 1 << 20, "{taken} bytes");
 }
 
@@ -271,8 +270,7 @@ fn what_giving_back_finds_lost_the_next_flush_tells() {
         let given_back = device.discard_at(0, 256 << 10);
         [given_back.map(drop), device.flush(), device.flush()]
     });
-    let unmounted = Command::new("umount").arg(directory.path()).status();
-    assert!(unmounted.unwrap().success());
+    finefs_sim::unmount(directory.path()).unwrap();
     for outcome in outcomes.into_iter().flatten() {
         outcome.expect_err("data were lost");
     }

@@ -21,7 +21,7 @@ use crate::abi::{InHeader, InvalidateNodeOut, NOTIFY_INVALIDATE_NODE, OutHeader}
 use crate::adapter::{Adapter, Notified, Refusal};
 use crate::negotiate::REQUEST_BYTES_MAX;
 use crate::request::{self, Message};
-use crate::waiting::{Deferred, Reply};
+use crate::waiting::{Deferred, Reason, Reply};
 
 /// Room for the largest request: a WRITE with its head and structure.
 const REQUEST_ROOM: usize = REQUEST_BYTES_MAX as usize + 4096;
@@ -160,13 +160,13 @@ impl Device {
             return adapter.forget(forgets);
         }
         let origin = || Box::new(Arc::clone(self));
-        if Deferred::is_sync(header, fixed) {
-            return deferred.sync(message, origin());
+        if let Some(reason) = Reason::of(header, fixed) {
+            return deferred.take(reason, message, origin());
         }
         match adapter.serve(header, fixed, rest, space) {
             Ok(length) => self.answer(header.unique, Ok(&space[..length])),
             Err(Refusal::Errno(errno)) => self.answer(header.unique, Err(errno)),
-            Err(Refusal::Frozen) => deferred.change(message, origin()),
+            Err(Refusal::Frozen) => deferred.take(Reason::Frozen, message, origin()),
         }
     }
 }

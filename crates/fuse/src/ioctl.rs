@@ -88,7 +88,8 @@ const XFS_FLAGS: [(u32, FileFlags); 6] = [
 /// Those that XFS knows besides, and ext4 does without.
 const XFS_IGNORED: u32 = 0x8001_fd03;
 
-/// The flags that SETFLAGS takes, though it changes not all of them (EXT4_FL_USER_VISIBLE).
+/// The flags that GETFLAGS shows and SETFLAGS takes, though it changes not all of them
+/// (EXT4_FL_USER_VISIBLE).
 const VISIBLE: FileFlags = FileFlags::from_bits_retain(0x725b_dfff);
 
 /// True for a command, with the structure of its request, that waits for the disk, or for other
@@ -126,7 +127,8 @@ pub(crate) fn serve(
 ) -> Result<Option<Vec<u8>>> {
     let flags = || namespace.attributes(ino).map(|attributes| attributes.flags);
     Ok(Some(match command {
-        GETFLAGS | GETFLAGS_32 => flags()?.bits().to_ne_bytes().to_vec(),
+        // What chattr(1) reads it sets again.
+        GETFLAGS | GETFLAGS_32 => (flags()? & VISIBLE).bits().to_ne_bytes().to_vec(),
         SETFLAGS | SETFLAGS_32 => {
             let given: FileFlags = FileFlags::from_bits_retain(argument(input)?);
             if !VISIBLE.contains(given) {

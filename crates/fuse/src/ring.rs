@@ -50,7 +50,7 @@ use crate::adapter::{Adapter, Refusal};
 use crate::device::Device;
 use crate::negotiate::REQUEST_BYTES_MAX;
 use crate::request::Message;
-use crate::waiting::{Deferred, Reply};
+use crate::waiting::{Deferred, Reason, Reply};
 
 /// Where things lie in an entry's head: 128 bytes for the request's head or the answer's, 128 for
 /// the operation's structure, then the tail.
@@ -401,14 +401,14 @@ impl RingWorker {
                 bell: Arc::clone(&self.bell),
             })
         };
-        if Deferred::is_sync(&header, fixed) {
+        if let Some(reason) = Reason::of(&header, fixed) {
             let rest = &payload[..length];
             let message = Message {
                 header,
                 fixed,
                 rest,
             };
-            deferred.sync(&message, origin());
+            deferred.take(reason, &message, origin());
             return false;
         }
         let answer = if let Some(scratch) = scratch.get_mut(..length) {
@@ -433,7 +433,7 @@ impl RingWorker {
                     fixed,
                     rest,
                 };
-                deferred.change(&message, origin());
+                deferred.take(Reason::Frozen, &message, origin());
                 return false;
             }
         };

@@ -164,11 +164,9 @@ impl Mount {
                 running.push(thread);
             }
         }
-        let (serve_syncs, serve_changes) = workers.split(&adapter);
-        let waiting = [
-            spawn_worker("sync", serve_syncs)?,
-            spawn_worker("thaw", serve_changes)?,
-        ];
+        let waiting = workers.split(&adapter);
+        let waiting = waiting.map(|(name, work)| spawn_worker(name, work));
+        let waiting = waiting.into_iter().collect::<io::Result<Vec<_>>>()?;
         if has_ring {
             let adapter = Arc::clone(&adapter);
             let serve = move || serve_forgets(&device, &adapter, &deferred);

@@ -3,9 +3,12 @@
 //!
 //! - Syncs wait for the disk. One thread serves them: all that have come while one was served are
 //!   served by the next commit together. The end of a mount of a block device is one of them.
-//! - Changes wait while the file system is frozen. Another thread serves them after the thaw.
+//! - Some ioctls wait for the disk, or for pages that the kernel writes out meanwhile. Syncs do not
+//!   wait for these: they have a thread of their own.
+//! - Changes wait while the file system is frozen. Another thread serves them after the thaw; so
+//!   the pages that an ioctl waits for are written.
 //!
-//! Both threads end when the server threads have, which hold the senders.
+//! The threads end when the server threads have, which hold the senders.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -57,80 +60,92 @@ impl Waiting {
     }
 }
 
+/// Why a request is answered later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reason {
+    /// It is a sync.
+    Sync,
+    /// It is an ioctl that waits.
+    Ioctl,
+    /// It is a change, which was refused because the file system is frozen.
+    Frozen,
+}
+
+impl Reason {
+    /// Why a request has to wait that nobody has tried to serve.
+    pub(crate) fn of(header: &InHeader, fixed: &[u8]) -> Option<Reason> {
+        match header.opcode {
+            opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS | opcode::DESTROY => {
+                Some(Reason::Sync)
+            }
+            opcode::IOCTL => ioctl::is_slow(fixed).then_some(Reason::Ioctl),
+            _ => None,
+        }
+    }
+}
+
 /// Takes requests that are answered later.
 #[derive(Clone)]
 pub(crate) struct Deferred {
     syncs: Sender<Waiting>,
+    ioctls: Sender<Waiting>,
     changes: Sender<Waiting>,
 }
 
-/// What serves them.
-pub(crate) struct Workers {
-    syncs: Receiver<Waiting>,
-    changes: Receiver<Waiting>,
-}
+/// What serves them, by reasons.
+pub(crate) struct Workers([Receiver<Waiting>; 3]);
 
 impl Deferred {
     /// Both ends.
     pub(crate) fn new() -> (Deferred, Workers) {
-        let ((to_syncs, syncs), (to_changes, changes)) = (channel(), channel());
+        let ((syncs, for_syncs), (ioctls, for_ioctls)) = (channel(), channel());
+        let (changes, for_changes) = channel();
         let deferred = Deferred {
-            syncs: to_syncs,
-            changes: to_changes,
+            syncs,
+            ioctls,
+            changes,
         };
-        (deferred, Workers { syncs, changes })
+        (deferred, Workers([for_syncs, for_ioctls, for_changes]))
     }
 
-    /// True for a request that waits for the disk.
-    pub(crate) fn is_sync(header: &InHeader, fixed: &[u8]) -> bool {
-        match header.opcode {
-            opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS | opcode::DESTROY => true,
-            opcode::IOCTL => ioctl::is_slow(fixed),
-            _ => false,
-        }
-    }
-
-    /// Takes a sync.
-    pub(crate) fn sync(&self, message: &Message<'_>, to: Box<dyn Reply>) {
-        let fixed = &message.fixed[..message.fixed.len().min(FIXED_BYTES)];
+    /// Takes a request.
+    pub(crate) fn take(&self, reason: Reason, message: &Message<'_>, to: Box<dyn Reply>) {
+        let (requests, fixed_bytes) = match reason {
+            Reason::Sync => (&self.syncs, FIXED_BYTES),
+            Reason::Ioctl => (&self.ioctls, FIXED_BYTES),
+            Reason::Frozen => (&self.changes, usize::MAX),
+        };
         let message = Message {
-            fixed,
+            fixed: &message.fixed[..message.fixed.len().min(fixed_bytes)],
             ..Message { ..*message }
         };
         // The workers go last.
-        let _ = self.syncs.send(Waiting::new(&message, to));
-    }
-
-    /// Takes a change that was refused because the file system is frozen.
-    pub(crate) fn change(&self, message: &Message<'_>, to: Box<dyn Reply>) {
-        let _ = self.changes.send(Waiting::new(message, to));
+        let _ = requests.send(Waiting::new(&message, to));
     }
 }
 
 impl Workers {
-    /// The work of the two threads, syncs first.
+    /// The work of each thread, with its name.
     pub(crate) fn split(
         self,
         adapter: &Arc<Adapter>,
-    ) -> (impl FnOnce() + use<>, impl FnOnce() + use<>) {
-        let Workers { syncs, changes } = self;
-        let (for_syncs, for_changes) = (Arc::clone(adapter), Arc::clone(adapter));
-        let serve_syncs = move || {
-            let mut space = [0; ANSWER_BYTES];
-            for waiting in syncs {
-                waiting.serve(&for_syncs, &mut space);
-            }
-        };
-        let serve_changes = move || {
-            let mut space = [0; ANSWER_BYTES];
-            for waiting in changes {
-                let mut left = Some(waiting);
-                while let Some(waiting) = left {
-                    for_changes.wait_for_thaw();
-                    left = waiting.serve(&for_changes, &mut space);
-                }
-            }
-        };
-        (serve_syncs, serve_changes)
+    ) -> [(&'static str, impl FnOnce() + use<>); 3] {
+        let Workers([syncs, ioctls, changes]) = self;
+        [("sync", syncs), ("ioctl", ioctls), ("thaw", changes)].map(|(name, requests)| {
+            let adapter = Arc::clone(adapter);
+            (name, move || serve_all(requests, &adapter))
+        })
+    }
+}
+
+/// Answers each request; where the file system is frozen, after the thaw.
+fn serve_all(requests: Receiver<Waiting>, adapter: &Adapter) {
+    let mut space = [0; ANSWER_BYTES];
+    for request in requests {
+        let mut left = request.serve(adapter, &mut space);
+        while let Some(refused) = left {
+            adapter.wait_for_thaw();
+            left = refused.serve(adapter, &mut space);
+        }
     }
 }

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// How long a program may run where the caller names no limit.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 
+/// How long a mount may be busy that nobody uses.
+const BUSY_LIMIT: Duration = Duration::from_secs(20);
+
 /// What a finished program left behind.
 pub struct Output {
     /// How it ended.
@@ -130,6 +133,20 @@ pub fn capture(command: &mut Command) -> Result<Output> {
 pub fn ok(command: &mut Command) -> Result<Output> {
     let output = capture(command)?;
     expect_ok(&format!("{command:?}"), output)
+}
+
+/// Runs what unmounts. A child that another thread is about to start holds our open files until it
+/// executes, so "busy" is given a moment.
+pub fn unmount(command: &mut Command, limit: Duration) -> Result<Output> {
+    let started = Instant::now();
+    loop {
+        let output = capture_with(command, b"", limit)?;
+        let is_busy = output.stderr.contains("busy") && output.code() != 0;
+        if !is_busy || started.elapsed() > BUSY_LIMIT {
+            return expect_ok(&format!("{command:?}"), output);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Turns an [`Output`] that is not a success into an error with the end of its output.

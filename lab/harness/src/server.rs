@@ -352,8 +352,7 @@ impl Mount {
             Kind::Kernel => run::cmd(tools::program("umount"), [] as [&str; 0]),
             Kind::Fuse2fs => self.server.cmd(tools::program("fusermount3"), &["-u"]),
         };
-        let output = run::capture_with(command.arg(&self.dir), b"", UNMOUNT_LIMIT)?;
-        run::expect_ok(&format!("{command:?}"), output)?;
+        run::unmount(command.arg(&self.dir), UNMOUNT_LIMIT)?;
         ensure!(
             !is_mounted(&self.dir),
             "{}: still mounted after {command:?}",

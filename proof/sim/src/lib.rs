@@ -9,6 +9,7 @@
 //! | [`fault`] | a device that fails the n-th request |
 //! | [`loop_device`] | a file as a block device |
 //! | [`nbd`] | a device as an NBD server's export |
+//! | [`mod@unmount`] | unmounting beside other tests |
 
 pub mod crash;
 pub mod fault;
@@ -16,9 +17,11 @@ pub mod image;
 pub mod loop_device;
 pub mod nbd;
 pub mod record;
+pub mod unmount;
 
 pub use crash::{Choice, Epoch, Limits, Part};
 pub use fault::{Fault, FaultDevice, FaultOn};
 pub use image::{Image, ImageDevice};
 pub use loop_device::LoopDevice;
 pub use record::{Recorded, RecordingDevice, RecordingPart, Request};
+pub use unmount::unmount;

@@ -214,7 +214,7 @@ fn repaired_copy(finefs: &Path, scratch: &Scratch, compressed: &Path) -> Result<
     } else {
         work_a_little(&dir)
     };
-    run::ok(run::cmd(finefs, ["umount"]).arg(&dir))?;
+    run::unmount(run::cmd(finefs, ["umount"]).arg(&dir), run::DEFAULT_LIMIT)?;
     let worked = worked?;
     if is_read_only {
         ensure!(digest(&image)? == before, "the image was written");
@@ -407,7 +407,7 @@ fn walk_and_unmount(finefs: &Path, dir: &Path, server: &mut Running) -> Result<S
     }
     let walk = run::expect_ok("the walk", output)?;
     let resident = resident_mib(server.pid());
-    run::ok(run::cmd(finefs, ["umount"]).arg(dir))?;
+    run::unmount(run::cmd(finefs, ["umount"]).arg(dir), run::DEFAULT_LIMIT)?;
     let (status, killed) = server.wait_limit(START_LIMIT)?;
     ensure!(
         !killed && status.success(),

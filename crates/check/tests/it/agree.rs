@@ -68,7 +68,7 @@ fn what_the_kernel_has_written_is_clean() {
         for number in (0..400).step_by(3) {
             std::fs::remove_file(top.join(format!("new/a file {number}"))).unwrap();
         }
-        support::run(Command::new("umount").arg(&top));
+        finefs_sim::unmount(&top).unwrap();
         drop(device);
         let judged = judge(&image);
         assert!(judged.is_clean, "{}: {}", kind.0, judged.text);

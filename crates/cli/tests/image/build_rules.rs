@@ -459,8 +459,7 @@ fn a_full_disk_of_the_host_is_told() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     });
     let left = fs::read_dir(place.path("small")).unwrap().count();
-    let unmounted = Command::new("umount").arg(place.path("small")).status();
-    assert!(unmounted.unwrap().success());
+    finefs_sim::unmount(&place.path("small")).unwrap();
     let reason = "there is no space left on the disk that it is made on";
     let wanted = format!("finefs: small/image: {reason}\n");
     assert_eq!(said, [wanted.clone(), wanted]);

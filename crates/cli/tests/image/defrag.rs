@@ -60,8 +60,7 @@ fn filefrag(image: &Path, path: &str) -> u64 {
     let output = Command::new("filefrag")
         .arg(mount.path().join(path))
         .output();
-    let unmounted = Command::new("umount").arg(mount.path()).output().unwrap();
-    assert!(unmounted.status.success(), "{unmounted:?}");
+    finefs_sim::unmount(mount.path()).unwrap();
     let said = String::from_utf8(output.unwrap().stdout).unwrap();
     let words = said.rsplit_once(": ").unwrap().1;
     words.split(' ').next().unwrap().parse().unwrap()

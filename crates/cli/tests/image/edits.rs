@@ -242,7 +242,7 @@ fn edits_side_by_side_wait_for_each_other() {
         .map(|number| {
             let path = format!("image:/dir{number}");
             place
-                .finefs(&["mkdir", "--wait", "60", &path])
+                .finefs(&["mkdir", "--wait", "600", &path])
                 .spawn()
                 .unwrap()
         })

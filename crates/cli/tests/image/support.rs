@@ -154,7 +154,7 @@ impl KernelMount {
 
 impl Drop for KernelMount {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.dir).output();
+        let _ = finefs_sim::unmount(&self.dir);
     }
 }
 

@@ -75,9 +75,7 @@ fn stores_into_pages_do_not_change_an_immutable_file() {
         assert_eq!(&found[..12], b"beforexxxxxx", "{flag}");
         assert!(chattr(&flag.replace('+', "-"), &path));
     }
-    let ended = finefs().arg("umount").arg(place.mount_point()).output();
-    let ended = ended.unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
+    let said = unmount_with_loss(&place.mount_point());
     assert!(said.contains("delayed writes failed"), "{said}");
     check(&image);
 }

@@ -60,6 +60,12 @@ fn a_frozen_image_can_be_copied_and_changes_wait() {
             assert!(line.contains("frozen already"), "{line}");
 
             let waiting = writers(&place, round);
+            // A change of attributes waits too, and no sync waits for it.
+            let mut chattr = Command::new("chattr");
+            chattr
+                .arg("+i")
+                .arg(mount_point.join(format!("file-{round}")));
+            let mut chattr = chattr.spawn().unwrap();
             // Nothing was written meanwhile, and reading goes on.
             let copy = place.path().join("copy");
             fs::copy(&image, &copy).unwrap();
@@ -75,11 +81,13 @@ fn a_frozen_image_can_be_copied_and_changes_wait() {
             assert!(waiting.iter().all(|writer| !writer.is_finished()));
             let sync = fs::File::open(mount_point.join(format!("file-{round}"))).unwrap();
             sync.sync_all().unwrap();
+            assert!(chattr.try_wait().unwrap().is_none());
 
             succeed(finefs().arg("thaw").arg(&mount_point));
             waiting
                 .into_iter()
                 .for_each(|writer| writer.join().unwrap());
+            assert!(chattr.wait().unwrap().success());
             let line = fail(finefs().arg("thaw").arg(&mount_point));
             assert!(line.contains("not frozen"), "{line}");
             fs::remove_file(copy).unwrap();

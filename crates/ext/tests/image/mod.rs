@@ -4,18 +4,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use finefs_block::{Access, BlockDevice, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore, MountError};
 use finefs_namespace::{Error, ExtentState, FileKind, Ino, InodeImage, Result, Store};
-
-/// How long anything may take that takes moments.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a tool, which must succeed.
 pub fn run(command: &mut Command) -> String {
@@ -30,37 +25,6 @@ pub fn run(command: &mut Command) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Unmounts. A child that another test is about to start holds our open files until it executes, so
-/// "busy" is given a moment; and a loop device lets go of its image a moment after the unmount.
-pub fn unmount(place: &Path) {
-    let backing = backing(place);
-    let start = Instant::now();
-    loop {
-        let output = Command::new("umount").arg(place).output().unwrap();
-        let message = String::from_utf8_lossy(&output.stderr);
-        if output.status.success() {
-            break;
-        }
-        let is_busy = message.contains("busy") && start.elapsed() < PATIENCE;
-        assert!(is_busy, "{}: {message}", place.display());
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let Some((told, image)) = backing else { return };
-    while fs::read_to_string(&told).is_ok_and(|now| now == image) {
-        assert!(start.elapsed() < PATIENCE, "{image} stays in use");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Where the kernel tells the image of the loop device that is mounted there, and what it tells.
-fn backing(place: &Path) -> Option<(PathBuf, String)> {
-    let device = fs::metadata(place).ok()?.dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let told = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/loop/backing_file"));
-    let image = fs::read_to_string(&told).ok()?;
-    Some((told, image))
 }
 
 /// Makes an image: `options` are mke2fs's.

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::image::{self, lookup, run, unmount};
+use crate::image::{self, lookup, run};
 use finefs_block::{Access, BlockDevice, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore, MountError, MountErrorKind};
 use finefs_namespace::Store;
-use finefs_sim::LoopDevice;
+use finefs_sim::{LoopDevice, unmount};
 
 fn file(directory: &Path, name: &str, bytes: u64) -> PathBuf {
     let path = directory.join(name);
@@ -86,7 +86,7 @@ fn journal_elsewhere(block: &str) {
     );
     fs::copy(&image, &crashed).unwrap();
     fs::write(&crashed_log, fs::read(log.path()).unwrap()).unwrap();
-    unmount(&place);
+    unmount(&place).unwrap();
 
     let refused = open(&crashed, None, false).unwrap_err();
     assert!(

@@ -38,7 +38,7 @@ use std::mem::offset_of;
 use std::ops::Deref;
 
 use crossbeam_epoch::Guard;
-use finefs_locks::primitive::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use finefs_locks::primitive::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use finefs_locks::{Mutex, MutexGuard, OnceLatch, RwLock, SeqLock};
 
 use crate::base::classes;
@@ -139,7 +139,7 @@ pub(crate) struct Core {
     is_old_form: bool,
     /// Made here: the store has nothing of it.
     is_new: bool,
-    unnamed: AtomicBool,
+    marks: AtomicU8,
     pub generation: u32,
     pub ino: Ino,
     sectors: AtomicI64,
@@ -164,6 +164,24 @@ pub(crate) struct Core {
 // The locks of the schedulers' builds are larger.
 #[cfg(not(any(loom, feature = "shuttle")))]
 const _: () = assert!(offset_of!(Core, body) <= 96 && size_of::<Inode>() <= 296);
+
+/// Marks of a [`Core`]: a link may not revive the inode without names.
+const UNNAMED: u8 = 1;
+/// Somebody has looked for capabilities.
+const LOOKED_FOR_CAPABILITIES: u8 = 2;
+/// It had capabilities, and may have them still.
+const HAS_CAPABILITIES: u8 = 4;
+
+/// Whether a file has capabilities, which changes of its data take away (Linux `S_NOSEC`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Capabilities {
+    /// Nobody has looked.
+    Unknown,
+    /// It has none, and gets none without becoming [`Capabilities::Maybe`].
+    None,
+    /// It had some, and may have them still.
+    Maybe,
+}
 
 /// What most inodes never need: made by the first who does.
 struct Rare {
@@ -428,7 +446,7 @@ impl Core {
             sequence: AtomicU64::new(1),
             dirty: AtomicU64::new(0),
             lock: Mutex::new(&classes::INODE, Guarded),
-            unnamed: AtomicBool::new(false),
+            marks: AtomicU8::new(0),
             is_old_form: false,
             is_new: true,
             words: Words {
@@ -465,12 +483,15 @@ impl Core {
 
     /// True for a file made without a name that may still get one (O_TMPFILE).
     pub fn is_unnamed(&self) -> bool {
-        self.unnamed.load(Ordering::Acquire)
+        self.marks.load(Ordering::Acquire) & UNNAMED != 0
     }
 
     /// Says whether a link may revive the inode without names.
     pub fn set_unnamed(&self, _evidence: &MutexGuard<'_, Guarded>, is_unnamed: bool) {
-        self.unnamed.store(is_unnamed, Ordering::Release);
+        match is_unnamed {
+            true => self.marks.fetch_or(UNNAMED, Ordering::Release),
+            false => self.marks.fetch_and(!UNNAMED, Ordering::Release),
+        };
     }
 
     /// The inode's lock. Several inodes only in ascending order of number.
@@ -501,6 +522,27 @@ impl Core {
     /// True when there were never extended attributes: to ask needs no place for them.
     pub fn never_had_xattrs(&self) -> bool {
         self.is_new && self.rare.get().is_none()
+    }
+
+    /// What is known of its capabilities.
+    #[inline]
+    pub fn capabilities(&self) -> Capabilities {
+        match self.marks.load(Ordering::Relaxed) {
+            marks if marks & HAS_CAPABILITIES != 0 => Capabilities::Maybe,
+            marks if marks & LOOKED_FOR_CAPABILITIES != 0 => Capabilities::None,
+            _ => Capabilities::Unknown,
+        }
+    }
+
+    /// Notes that it has some, or none: unless somebody has noted that it has. True where it may
+    /// have some.
+    pub fn note_capabilities(&self, has_some: bool) -> bool {
+        let mark = match has_some {
+            true => HAS_CAPABILITIES,
+            false => LOOKED_FOR_CAPABILITIES,
+        };
+        let before = self.marks.fetch_or(mark, Ordering::Relaxed);
+        (before | mark) & HAS_CAPABILITIES != 0
     }
 
     /// True when its extended attributes may have been changed: they are in memory.

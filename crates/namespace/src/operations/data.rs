@@ -237,9 +237,11 @@ impl Namespace {
         }
         if origin == Origin::Caller {
             check_write(file.inode, offset_bytes)?;
-            self.take_capabilities(file.inode)?;
         }
         let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
+        if origin == Origin::Caller {
+            self.take_capabilities(file.inode)?;
+        }
         let range = self.lock_write(&file, (offset_bytes, end), true, guard);
         self.write_locked(&file, &range, offset_bytes, data, guard)?;
         drop(range);
@@ -256,7 +258,10 @@ impl Namespace {
             let file = self.file(ino, guard)?;
             check_mutable(file.inode)?;
             check_unsealed(file.inode)?;
-            self.take_capabilities(file.inode)?;
+            if !data.is_empty() {
+                self.end_of(file.inode, file.inode.size_bytes(), data.len() as u64)?;
+                self.take_capabilities(file.inode)?;
+            }
             let cluster_bytes = self.cluster_bytes();
             let packed = u64::from(self.geometry.has_packed_blocks);
             let range = file.body.contents().data.append(&self.scheme, || {

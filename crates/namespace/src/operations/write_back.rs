@@ -48,25 +48,35 @@ impl Namespace {
             let inode = self.inode(ino, &operation.guard)?;
             (inode.flags(), inode.size_bytes())
         };
-        let protected_bytes = match flags {
-            flags if flags.intersects(ALL) => data.len(),
-            // A page that ends behind the file's end holds that end, too.
+        let is_kept = match flags {
+            flags if flags.intersects(ALL) => self.reads_as(ino, offset_bytes, data)?,
+            // A page that ends behind the file's end holds that end, too. What reads as zero may be
+            // what was appended and comes after what was appended behind it.
             flags if flags.contains(FileFlags::APPEND_ONLY) => {
                 let before_end = size_bytes.saturating_sub(offset_bytes);
-                data.len()
-                    .min(usize::try_from(before_end).unwrap_or(usize::MAX))
+                let before_end = usize::try_from(before_end).unwrap_or(usize::MAX);
+                let data = &data[..data.len().min(before_end)];
+                let found = self.found_data(ino, offset_bytes, data.len())?;
+                let mut bytes = found.iter().zip(data);
+                found.len() == data.len() && bytes.all(|(was, is)| *was == 0 || was == is)
             }
             _ => return Ok(()),
         };
-        match self.reads_as(ino, offset_bytes, &data[..protected_bytes])? {
+        match is_kept {
             true => Ok(()),
             false => Err(Error::NotPermitted),
         }
     }
 
     fn reads_as(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<bool> {
-        let mut found = vec![0; data.len()];
+        Ok(self.found_data(ino, offset_bytes, data.len())? == data)
+    }
+
+    /// What is read there, shorter at the file's end.
+    fn found_data(&self, ino: Ino, offset_bytes: u64, length: usize) -> Result<Vec<u8>> {
+        let mut found = vec![0; length];
         let length = self.read_with_atime(ino, offset_bytes, &mut found, AtimeUpdate::Never)?;
-        Ok(length == data.len() && found == data)
+        found.truncate(length);
+        Ok(found)
     }
 }

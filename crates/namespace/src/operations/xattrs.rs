@@ -10,7 +10,7 @@ use crate::base::store::Plan;
 use crate::base::types::{Caller, FileKind, Ino};
 use crate::commit::oplog::Record;
 use crate::inode::acl::AclKind;
-use crate::inode::{Inode, Time};
+use crate::inode::{Capabilities, Inode, Time};
 use crate::namespace::Namespace;
 use crate::schemes::Call;
 
@@ -160,6 +160,9 @@ impl Namespace {
         let reservation = self.reserve(&[plan])?;
         let lock = inode.lock();
         let mut values = values.write();
+        if value.is_some() && name == CAPABILITIES {
+            inode.note_capabilities(true);
+        }
         match (mode, values.contains_key(name)) {
             (XattrMode::Create | XattrMode::CreateAndReplace, true) => {
                 return Err(Error::Exists);
@@ -200,9 +203,9 @@ impl Namespace {
     }
 
     /// Takes the capabilities of a file away, within an operation that has taken no lock yet (Linux
-    /// `cap_inode_killpriv`).
+    /// `cap_inode_killpriv`). Attributes that cannot be read hold none, as in Linux.
     pub(crate) fn take_capabilities(&self, inode: &Inode) -> Result<()> {
-        if inode.never_had_xattrs() || !self.values(inode)?.read().contains_key(CAPABILITIES) {
+        if !self.may_have_capabilities(inode).unwrap_or(false) {
             return Ok(());
         }
         match self.change_xattr_of(inode, CAPABILITIES, None, XattrMode::Replace) {
@@ -210,6 +213,22 @@ impl Namespace {
             Err(Error::NoAttribute) => Ok(()),
             outcome => outcome,
         }
+    }
+
+    /// Looks once, and keeps nothing of what it found but whether there are any.
+    fn may_have_capabilities(&self, inode: &Inode) -> Result<bool> {
+        match inode.capabilities() {
+            Capabilities::None => return Ok(false),
+            Capabilities::Maybe => {
+                return Ok(self.values(inode)?.read().contains_key(CAPABILITIES));
+            }
+            Capabilities::Unknown => {}
+        }
+        let has_some = !inode.never_had_xattrs() && {
+            let stored = self.note_load(self.store.load_xattrs(inode.ino))?;
+            stored.iter().any(|(name, _)| name == CAPABILITIES)
+        };
+        Ok(inode.note_capabilities(has_some))
     }
 
     /// Whether the caller may use an attribute of this name on this inode (xattr(7)).

@@ -353,6 +353,28 @@ fn pages_of_protected_files_are_not_written_back() {
     }
 }
 
+/// A kernel may write out what was appended in any order.
+#[test]
+fn what_was_appended_is_written_back_from_its_end_on() {
+    let ns = memory();
+    let root = Caller::root();
+    let ino = ns.create_file(&root, ns.root(), b"a", 0o644).unwrap().ino;
+    ns.write(ino, 0, &[1; 100]).unwrap();
+    ns.set_flags(&root, ino, |_| FileFlags::APPEND_ONLY)
+        .unwrap();
+    let mut appended = vec![1; 100];
+    appended.resize(3 * 4096, 2);
+    for at in [2 * 4096, 4096, 0] {
+        let page = &appended[at..at + 4096];
+        assert_eq!(ns.write_back(ino, at as u64, page), Ok(4096), "{at}");
+    }
+    let mut found = vec![0; appended.len()];
+    assert_eq!(ns.read(ino, 0, &mut found), Ok(appended.len()));
+    assert!(found == appended);
+    let refused = Err(Error::NotPermitted);
+    assert_eq!(ns.write_back(ino, 0, &[3; 4096]), refused);
+}
+
 /// The mount ends while a file is open: closing it afterwards does nothing.
 #[test]
 fn a_file_may_be_closed_after_the_shut_down() {

@@ -127,7 +127,7 @@ fn changes_of_data_and_owner_take_capabilities() {
         move |ns: &Namespace, ino| ns.set_owner(&root, ino, owner, |_| true).map(drop)
     };
     type Change = Box<dyn Fn(&Namespace, Ino) -> finefs_namespace::Result<()>>;
-    let changes: [(Change, bool); 11] = [
+    let changes: [(Change, bool); 13] = [
         (Box::new(|ns, ino| ns.write(ino, 0, b"x").map(drop)), true),
         (Box::new(|ns, ino| ns.append(ino, b"x").map(drop)), true),
         (
@@ -141,6 +141,16 @@ fn changes_of_data_and_owner_take_capabilities() {
         (Box::new(set(mode)), false),
         (Box::new(set(times)), false),
         (Box::new(|ns, ino| ns.write(ino, 0, b"").map(drop)), false),
+        (Box::new(|ns, ino| ns.append(ino, b"").map(drop)), false),
+        // Refused, and so without effect.
+        (
+            Box::new(|ns, ino| {
+                let refused = ns.write(ino, u64::MAX - 1, b"x");
+                assert_eq!(refused, Err(Error::FileTooLarge));
+                Ok(())
+            }),
+            false,
+        ),
         // What was stored into a page before.
         (
             Box::new(|ns, ino| ns.write_back(ino, 0, b"x").map(drop)),
@@ -162,5 +172,10 @@ fn changes_of_data_and_owner_take_capabilities() {
         };
         assert_eq!(left, expected, "change {index}");
         assert_eq!(ns.xattr(&root, ino, b"user.a").unwrap(), b"1");
+        // Those that come after a look that found none go as well.
+        ns.set_xattr(&root, ino, NAME, b"again", XattrMode::Set)
+            .unwrap();
+        ns.write(ino, 0, b"x").unwrap();
+        assert_eq!(ns.xattr(&root, ino, NAME), Err(Error::NoAttribute));
     }
 }

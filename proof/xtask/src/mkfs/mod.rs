@@ -244,7 +244,7 @@ impl Bench {
             if fills {
                 fill(&dir)?;
             }
-            run::ok(run::cmd("umount", [&dir]).arg("-d"))?;
+            run::unmount(run::cmd("umount", [&dir]).arg("-d"), run::DEFAULT_LIMIT)?;
         }
         drop(mounted);
         std::fs::remove_dir(&dir)?;
@@ -256,7 +256,10 @@ impl Bench {
         let mounted = cleanup::mount(&dir);
         run::ok(run::cmd(&self.finefs, ["mount"]).arg(image).arg(&dir))?;
         fill(&dir)?;
-        run::ok(run::cmd(&self.finefs, ["umount"]).arg(&dir))?;
+        run::unmount(
+            run::cmd(&self.finefs, ["umount"]).arg(&dir),
+            run::DEFAULT_LIMIT,
+        )?;
         drop(mounted);
         std::fs::remove_dir(&dir)?;
         Ok(())

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::image::unmount;
+use finefs_sim::unmount;
 
 /// A mount by the kernel; ends when it is dropped.
 pub struct KernelMount(PathBuf);
@@ -35,6 +35,6 @@ impl KernelMount {
 
 impl Drop for KernelMount {
     fn drop(&mut self) {
-        unmount(&self.0);
+        unmount(&self.0).unwrap();
     }
 }
