@@ -33,6 +33,9 @@ impl Choice {
         }
         let is_wanted = |wanted: &PathBuf| {
             let wanted = plain(wanted.as_os_str().as_bytes());
+            if wanted.is_empty() {
+                return !name.starts_with(b"/");
+            }
             match self.has_patterns {
                 true => fronts(name).any(|front| matches(wanted, front)),
                 false => fronts(name).any(|front| front == wanted),
@@ -93,7 +96,8 @@ impl Choice {
     }
 }
 
-/// A name without what does not tell it from others: `./` before it, and slashes behind it.
+/// A name without what does not tell it from others: `./` before it, and slashes behind it; that of
+/// the top is empty.
 fn plain(name: &[u8]) -> &[u8] {
     let mut name = name;
     while let Some(rest) = name.strip_prefix(b"./") {
@@ -104,7 +108,10 @@ fn plain(name: &[u8]) -> &[u8] {
     {
         name = rest;
     }
-    name
+    match name {
+        b"." => b"",
+        name => name,
+    }
 }
 
 /// A path and all directories that it lies in, from the first one on.
@@ -155,6 +162,16 @@ mod tests {
         }
         chosen.has_patterns = true;
         assert!(takes(&chosen, "etc/a"));
+        for (top, has_patterns) in [(".", false), ("./", false), (".", true)] {
+            let all = Choice {
+                members: vec![top.into()],
+                has_patterns,
+                ..Choice::default()
+            };
+            for (path, is_taken) in [("./", true), ("./a", true), ("a/b", true), ("/a", false)] {
+                assert_eq!(takes(&all, path), is_taken, "{top} {path}");
+            }
+        }
         let mut found = HashSet::new();
         chosen.takes("etc/a".as_ref(), &mut found);
         assert!(chosen.check(&found, "a.tar").is_err());

@@ -249,6 +249,25 @@ fn members_are_chosen_as_tar_chooses_them() {
     );
 }
 
+/// Of an archive of `.` the members `.` and `./` are all, as tar(1) has it.
+#[test]
+fn the_top_of_an_archive_is_all_of_it() {
+    let place = Place::new();
+    place.image("image", "ext4", 32);
+    run_in(
+        &place.path("."),
+        "mkdir -p src/inner; touch src/inner/c; tar -cf top -C src .",
+    );
+    for top in [".", "./"] {
+        let listed = place.ok(&["tar", "-tf", "top", top]);
+        assert_eq!(listed, "./\n./inner/\n./inner/c\n", "{top}");
+        let directory = format!("image:/{}", top.len());
+        place.ok(&["mkdir", &directory]);
+        place.ok(&["tar", "-xf", "top", top, &directory]);
+        assert_eq!(place.ok(&["ls", &format!("{directory}/inner")]), "c\n");
+    }
+}
+
 #[test]
 fn archives_are_written_as_tar_is_told_to() {
     let place = Place::new();
