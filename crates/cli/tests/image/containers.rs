@@ -447,3 +447,22 @@ fn sizes_of_descriptors_are_compared() {
         assert!(!place.path("image").exists());
     }
 }
+
+/// The library reads an extended header into memory whole.
+#[test]
+fn archives_of_containers_have_no_endless_headers() {
+    let place = Place::new();
+    for kind in [tar::EntryType::XHeader, tar::EntryType::GNULongName] {
+        let mut builder = tar::Builder::new(fs::File::create(place.path("bad")).unwrap());
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(3 << 30);
+        builder.append_data(&mut header, "x", &b""[..]).unwrap();
+        builder.finish().unwrap();
+        for source in ["oci-archive:bad", "docker-archive:bad"] {
+            let said = place.fails(1, &["build", "-q", "image", source]);
+            let wanted = "finefs: bad: cannot be unpacked: an extended header of 3221225472 bytes";
+            assert!(said.starts_with(wanted), "{said}");
+        }
+    }
+}

@@ -22,6 +22,7 @@ use sha2::{Digest, Sha256};
 
 use super::archive::Entries;
 use super::manifest::{Kind, Manifest, Node, ROOT};
+use super::tar_headers::Headers;
 use super::unpacked;
 use super::{Progress, Rules};
 use crate::error::{Error, Result};
@@ -474,8 +475,12 @@ impl Lister<'_> {
         let shown = path.display().to_string();
         let mut packed = File::open(path).map_err(failed)?;
         let file = unpacked::unpack(&mut packed, &shown, self.directory, self.progress)?;
-        // Names that lead out of the directory are skipped by it.
-        let unpacked = tar::Archive::new(&*file).unpack(into);
+        let reader = Watched {
+            from: Headers::of(&file),
+            progress: self.progress,
+        };
+        let unpacked = unpack_all(reader, into);
+        self.progress.check()?;
         unpacked.map_err(|error| Error::new(shown, format!("cannot be unpacked: {error}")))
     }
 
@@ -505,6 +510,33 @@ impl Lister<'_> {
         }
         Ok(into)
     }
+}
+
+/// An archive that is read until somebody wants it to stop.
+struct Watched<'a> {
+    from: Headers<'a>,
+    progress: &'a Progress,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self.progress.check() {
+            Ok(()) => self.from.read(buffer),
+            Err(error) => Err(std::io::Error::other(error.to_string())),
+        }
+    }
+}
+
+/// Unpacks files with the directories that they are in. Names that lead out of `into` are skipped
+/// by the library.
+fn unpack_all(from: impl Read, into: &Path) -> std::io::Result<()> {
+    for entry in tar::Archive::new(from).entries()? {
+        let mut entry = entry?;
+        if !entry.header().entry_type().is_dir() {
+            entry.unpack_in(into)?;
+        }
+    }
+    Ok(())
 }
 
 /// Lays a layer over what is listed; its whiteouts take that away, and are kept as those of
