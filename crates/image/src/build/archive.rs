@@ -39,12 +39,12 @@ fn is_tar(start: &[u8]) -> bool {
 
 /// True for a compressed file in which there is an archive.
 pub(super) fn is_packed(path: &Path) -> bool {
+    // A pipe is opened only once, by who reads it: what writes to it would lose its reader.
+    if !path.metadata().is_ok_and(|found| found.is_file()) {
+        return false;
+    }
     let head = || {
         let mut file = File::open(path)?;
-        // Nothing is taken from a pipe.
-        if !file.metadata()?.is_file() {
-            return Ok(Vec::new());
-        }
         let mut magic = [0; 6];
         let count = file.read_at(&mut magic, 0)?;
         let mut head = Vec::new();

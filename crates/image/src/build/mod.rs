@@ -508,3 +508,40 @@ fn one(
 fn mkfs_failed(error: mkfs::MkfsError) -> Error {
     Error::new("", error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// What writes to it would lose its reader.
+    #[test]
+    fn a_pipe_is_not_opened_to_be_told() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("pipe");
+        assert!(
+            Command::new("mkfifo")
+                .arg(&path)
+                .status()
+                .unwrap()
+                .success()
+        );
+        let named = path.clone();
+        let told = std::thread::spawn(move || Source::of(&named).unwrap());
+        while !told.is_finished() {
+            // A pipe that nobody reads cannot be opened so.
+            let mut options = OpenOptions::new();
+            let nonblock = rustix::fs::OFlags::NONBLOCK.bits();
+            let opened = options
+                .write(true)
+                .custom_flags(nonblock as i32)
+                .open(&path);
+            assert!(opened.is_err());
+            std::thread::yield_now();
+        }
+        assert_eq!(told.join().unwrap(), Source::Archive(path));
+    }
+}
