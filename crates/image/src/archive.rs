@@ -607,7 +607,8 @@ impl Entry {
         data.map().len() as u64 + data.bytes()
     }
 
-    /// Writes the name and the length, which come last.
+    /// Writes the name, and the length, which is in front of all: the library by which archives are
+    /// read looks for it no further than to a value with a line end.
     fn size(&mut self, stored: u64) {
         let path = self.path.as_os_str().as_bytes().to_vec();
         if !fill(&mut self.header.as_old_mut().name, &path) && !self.is_named {
@@ -616,7 +617,9 @@ impl Entry {
         match stored > FIELD_12_MAX {
             true => {
                 self.header.set_size(0);
+                let others = std::mem::take(&mut self.records);
                 self.record("size", stored.to_string().as_bytes());
+                self.records.extend(others);
             }
             false => self.header.set_size(stored),
         }
@@ -665,6 +668,15 @@ mod tests {
             let (number, _) = text.split_once(' ').unwrap();
             assert_eq!(number.parse(), Ok(entry.records.len()), "{text}");
         }
+    }
+
+    #[test]
+    fn lengths_are_in_front_of_other_records() {
+        let mut entry = Entry::new(Path::new(&"n".repeat(200)), &attributes());
+        entry.xattr(&("user.a".into(), b"a\nb".to_vec()));
+        entry.size(FIELD_12_MAX + 1);
+        let start = b"19 size=8589934592\n";
+        assert!(entry.records.starts_with(start), "{:?}", entry.records);
     }
 
     #[test]

@@ -1,8 +1,11 @@
-//! Images that were made to do harm: nothing is written outside of where a copy goes.
+//! Images and archives that were made to do harm: nothing is written outside of where a copy goes,
+//! nor elsewhere than an entry says.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
+
+use tar::{EntryType, Header};
 
 use crate::support::{Place, assert_clean};
 
@@ -137,4 +140,83 @@ fn a_deep_tree_is_copied_and_removed() {
     assert_clean(&image);
     place.ok(&["mv", "out", "image:/in"]);
     assert!(!place.path("out").exists());
+}
+
+/// An archive of one file of four bytes, with these records before it.
+fn archive_of(path: &Path, name: &str, records: &[(&str, &str)]) {
+    let mut builder = tar::Builder::new(File::create(path).unwrap());
+    let records = records.iter().map(|(key, value)| (*key, value.as_bytes()));
+    builder.append_pax_extensions(records).unwrap();
+    let mut header = Header::new_ustar();
+    header.set_mode(0o644);
+    header.set_size(4);
+    builder
+        .append_data(&mut header, name, &b"evil"[..])
+        .unwrap();
+    builder.finish().unwrap();
+}
+
+/// The owner of a file says what its attributes are.
+#[test]
+fn attributes_in_an_archive_are_no_records() {
+    let place = Place::new();
+    let archive = place.path("tar");
+    let evil = "a\n19 path=etc/passwd\n20 linkpath=etc/evil\n12 size=999\n";
+    let xattr = ("SCHILY.xattr.user.x", evil);
+    archive_of(&archive, "home/joe", &[xattr, ("uid", "70"), ("gid", "71")]);
+    let mut link = Header::new_ustar();
+    link.set_entry_type(EntryType::Symlink);
+    link.set_mode(0o777);
+    link.set_size(0);
+    let mut builder = tar::Builder::new(File::options().append(true).open(&archive).unwrap());
+    let blocks = fs::metadata(&archive).unwrap().len() - 1024;
+    builder.get_ref().set_len(blocks).unwrap();
+    let record = [("SCHILY.xattr.trusted.x", evil.as_bytes())];
+    builder.append_pax_extensions(record).unwrap();
+    builder.append_link(&mut link, "home/link", "good").unwrap();
+    builder.finish().unwrap();
+    let listed = place.ok(&["tar", "-tf", "tar"]);
+    assert_eq!(listed, "home/joe\nhome/link\n");
+    place.ok(&["build", "-q", "image", "tar"]);
+    assert_clean(&place.path("image"));
+    assert_eq!(place.ok(&["ls", "image:/"]), "home\nlost+found\n");
+    assert_eq!(
+        place.ok(&["find", "image:/home/link", "-printf", "%l\n"]),
+        "good\n"
+    );
+    let shown = place.ok(&["stat", "-c", "%s %u %g", "image:/home/joe"]);
+    assert_eq!(shown, "4 70 71\n");
+    // Behind such a value the library does not see how much data there is.
+    archive_of(&archive, "file", &[xattr, ("size", "5")]);
+    let said = place.fails(1, &["build", "-q", "-F", "image", "tar"]);
+    let wanted = "finefs: tar: file: its extended header says 5 bytes, its header 4\n";
+    assert_eq!(said, wanted);
+}
+
+/// What the names of GNU tar's own headers say counts still.
+#[test]
+fn long_names_are_those_of_the_headers_before_an_entry() {
+    let place = Place::new();
+    let name = "n".repeat(200);
+    let mut builder = tar::Builder::new(File::create(place.path("tar")).unwrap());
+    let mut header = Header::new_gnu();
+    header.set_mode(0o644);
+    header.set_size(0);
+    builder.append_data(&mut header, &name, &b""[..]).unwrap();
+    header.set_entry_type(EntryType::Symlink);
+    builder.append_link(&mut header, "link", &name).unwrap();
+    header.set_entry_type(EntryType::Link);
+    builder.append_link(&mut header, "hard", &name).unwrap();
+    builder.finish().unwrap();
+    assert_eq!(
+        place.ok(&["tar", "-tf", "tar"]),
+        format!("{name}\nlink\nhard\n")
+    );
+    place.ok(&["build", "-q", "image", "tar"]);
+    assert_eq!(
+        place.ok(&["find", "image:/link", "-printf", "%l\n"]),
+        format!("{name}\n")
+    );
+    let file = format!("image:/{name}");
+    assert_eq!(place.ok(&["stat", "-c", "%h", &file]), "2\n");
 }

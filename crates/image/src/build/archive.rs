@@ -223,7 +223,7 @@ impl<'a> Entries<'a> {
 
     /// Path and extended headers of an entry, and where it ends.
     fn headers<R: Read>(&self, entry: &Entry<'_, R>, read_to: u64) -> Result<(PathBuf, Pax, u64)> {
-        let named = entry.path_bytes().into_owned();
+        let named = entry.header().path_bytes().into_owned();
         let mut path = PathBuf::from(OsString::from_vec(named));
         let failed = |path: &Path, reason: String| {
             Error::new(format!("{}: {}", self.shown, path.display()), reason)
@@ -231,7 +231,9 @@ impl<'a> Entries<'a> {
         let pax = Pax::read(self.file, read_to, entry.raw_header_position());
         let mut pax = pax.map_err(|reason| failed(&path, reason))?;
         let end = end_of(self.file, entry).map_err(|reason| failed(&path, reason))?;
-        if let Some(name) = pax.sparse_name.take().or(pax.path.take()) {
+        check_size(entry, &pax).map_err(|reason| failed(&path, reason))?;
+        let long = pax.path.take().or(pax.long_path.take());
+        if let Some(name) = pax.sparse_name.take().or(long) {
             path = PathBuf::from(name);
         }
         match path.as_os_str().as_encoded_bytes().contains(&0) {
@@ -566,6 +568,10 @@ impl Listing<'_> {
             true => Ok(0),
             false => value.map_err(|error| reason(&error)),
         };
+        let owner = |said: Option<u64>, field: &[u8], value| match said {
+            Some(said) => Ok(said),
+            None => number(field, value),
+        };
         let id = |value: u64, what: &str| {
             u32::try_from(value)
                 .ok()
@@ -607,8 +613,8 @@ impl Listing<'_> {
         };
         Ok(Attributes {
             permissions: number(&old.mode, header.mode().map(u64::from))? as u32 & 0o7777,
-            uid: id(number(&old.uid, header.uid())?, "user")?,
-            gid: id(number(&old.gid, header.gid())?, "group")?,
+            uid: id(owner(pax.uid, &old.uid, header.uid())?, "user")?,
+            gid: id(owner(pax.gid, &old.gid, header.gid())?, "group")?,
             modified,
             xattrs,
             is_implied: false,
@@ -659,6 +665,26 @@ fn old_map(
     Ok((pairs, at))
 }
 
+/// Refuses an entry whose data the library sees elsewhere than its headers say: it does not find
+/// the size behind a value with a line end.
+fn check_size<R: Read>(entry: &Entry<'_, R>, pax: &Pax) -> std::result::Result<(), String> {
+    let stored = entry
+        .header()
+        .entry_size()
+        .map_err(|error| reason(&error))?;
+    let said = pax.size.unwrap_or(stored);
+    let taken = match entry.header().entry_type().is_gnu_sparse() {
+        true => stored,
+        false => entry.size(),
+    };
+    match said == taken {
+        true => Ok(()),
+        false => Err(format!(
+            "its extended header says {said} bytes, its header {taken}"
+        )),
+    }
+}
+
 /// Directories of incremental archives have a type of their own, and names as their data.
 fn is_directory(kind: EntryType) -> bool {
     kind.is_dir() || kind.as_byte() == b'D'
@@ -666,8 +692,9 @@ fn is_directory(kind: EntryType) -> bool {
 
 /// What a link names.
 fn link_target<R: Read>(entry: &Entry<'_, R>, pax: &mut Pax) -> PathBuf {
-    let target = pax.link_path.take().unwrap_or_else(|| {
-        let target = entry.link_name_bytes().unwrap_or_default();
+    let long = pax.link_path.take().or(pax.long_link_path.take());
+    let target = long.unwrap_or_else(|| {
+        let target = entry.header().link_name_bytes().unwrap_or_default();
         OsString::from_vec(target.into_owned())
     });
     PathBuf::from(target)

@@ -11,7 +11,7 @@ use crate::attributes::{Time, Xattr};
 use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use percent_encoding::percent_decode_str;
-use tar::Header;
+use tar::{EntryType, Header};
 
 /// Longest list of the data of one file that is read, in bytes.
 const MAP_BYTES_MAX: u64 = 64 << 20;
@@ -26,6 +26,13 @@ const TAR_BLOCK: u64 = 512;
 pub(super) struct Pax {
     pub path: Option<OsString>,
     pub link_path: Option<OsString>,
+    /// The same from headers of GNU tar's own, for which the others count.
+    pub long_path: Option<OsString>,
+    pub long_link_path: Option<OsString>,
+    pub uid: Option<u64>,
+    pub gid: Option<u64>,
+    /// Bytes of data in the archive.
+    pub size: Option<u64>,
     pub xattrs: Vec<Xattr>,
     pub modified: Option<Time>,
     /// ACLs as text, with the attribute that they become.
@@ -39,9 +46,10 @@ pub(super) struct Pax {
 }
 
 impl Pax {
-    /// The records in the extended headers that lie from `from` on before the header at `to`.
+    /// What the extended headers say that lie from `from` on before the header at `to`.
     ///
-    /// The tar crate gives records too, but takes a line end in a value for the end of a record.
+    /// The tar crate gives records too, but takes a line end in a value for the end of a record: by
+    /// an attribute the owner of a file would say which path it gets.
     pub fn read(file: &File, from: u64, to: u64) -> Result<Pax, String> {
         let damaged = || "its extended header is damaged".to_owned();
         let mut pax = Pax::default();
@@ -56,14 +64,18 @@ impl Pax {
             }
             let size = header.entry_size().map_err(|_| damaged())?;
             at += TAR_BLOCK;
-            if header.entry_type().is_pax_local_extensions() {
+            let kind = header.entry_type();
+            if kind.is_pax_local_extensions() || kind.is_gnu_longname() || kind.is_gnu_longlink() {
                 if size > RECORDS_BYTES_MAX || at.saturating_add(size) > to {
                     return Err(damaged());
                 }
-                let mut records = vec![0; size as usize];
-                file.read_exact_at(&mut records, at)
-                    .map_err(|_| damaged())?;
-                pax.note_all(&records)?;
+                let mut text = vec![0; size as usize];
+                file.read_exact_at(&mut text, at).map_err(|_| damaged())?;
+                match kind {
+                    EntryType::GNULongName => pax.long_path = Some(without_zeros(text)),
+                    EntryType::GNULongLink => pax.long_link_path = Some(without_zeros(text)),
+                    _ => pax.note_all(&text)?,
+                }
             }
             at = at.saturating_add(size.next_multiple_of(TAR_BLOCK));
         }
@@ -109,6 +121,9 @@ impl Pax {
                 let time = parse_time(&text());
                 self.modified = Some(time.ok_or_else(|| format!("mtime={}: no time", text()))?);
             }
+            "size" => self.size = Some(number()?),
+            "uid" => self.uid = Some(number()?),
+            "gid" => self.gid = Some(number()?),
             "path" => self.path = Some(OsString::from_vec(value.to_vec())),
             "linkpath" => self.link_path = Some(OsString::from_vec(value.to_vec())),
             "SCHILY.acl.access" => self.acls.push(("system.posix_acl_access", text())),
@@ -164,6 +179,12 @@ impl Pax {
         let end = at.saturating_add(stored);
         Ok(Some((place(pairs, start, end, size)?, size)))
     }
+}
+
+/// A name, which zeros may follow.
+fn without_zeros(mut name: Vec<u8>) -> OsString {
+    while name.pop_if(|byte| *byte == 0).is_some() {}
+    OsString::from_vec(name)
 }
 
 /// Where parts of a file are that lie one behind the other in the archive.
@@ -275,6 +296,15 @@ mod tests {
         pax.note_all(&records[..]).unwrap();
         assert_eq!(pax.xattrs, [("user.a".into(), b"\n1\n".to_vec())]);
         assert_eq!(pax.path, Some("a\nb/c".into()));
+    }
+
+    #[test]
+    fn numbers_may_follow_values_with_line_ends() {
+        let mut pax = Pax::default();
+        let records = b"27 SCHILY.xattr.user.a=\n1\n\n9 uid=70\n9 gid=71\n11 size=12\n";
+        pax.note_all(&records[..]).unwrap();
+        assert_eq!((pax.uid, pax.gid, pax.size), (Some(70), Some(71), Some(12)));
+        assert!(pax.note("size", b"-1").is_err());
     }
 
     #[test]
