@@ -499,3 +499,33 @@ fn what_is_excluded_is_in_no_image() {
     place.ok(&[&["build", "-q", "--onto", "there", "source"][..], &options].concat());
     assert!(!place.ok(&["find", "there:/"]).contains(".git"));
 }
+
+/// A further name of a file that is excluded has its contents; one of a file that is not chosen is
+/// told.
+#[test]
+fn links_to_what_is_not_taken_stop_nothing() {
+    let place = Place::new();
+    place.image("there", "ext4", 16);
+    let script = "mkdir source; cd source; echo text > a; ln a b; ln a c; echo d > d
+        tar -cf ../a.tar ./a ./b ./c ./d";
+    run_in(&place.path("."), script);
+    place.ok(&["build", "-q", "image", "a.tar", "--exclude=a"]);
+    place.ok(&["tar", "-xf", "a.tar", "--exclude=a", "there:/"]);
+    for image in ["image", "there"] {
+        assert_clean(&place.path(image));
+        let names = place.ok(&["ls", &format!("{image}:/")]);
+        assert_eq!(names, "b\nc\nd\nlost+found\n");
+        let file = format!("{image}:/b");
+        assert_eq!(place.ok(&["cat", &file]), "text\n");
+        assert_eq!(place.ok(&["stat", "-c", "%h", &file]), "2\n");
+    }
+    place.ok(&["mkdir", "there:/out"]);
+    let said = place.fails(1, &["tar", "-xf", "a.tar", "b", "d", "there:/out"]);
+    let wanted = "left out: a.tar: ./b: a link to ./a, which is left out\n";
+    assert!(
+        said.ends_with(wanted) && said.lines().count() == 1,
+        "{said}"
+    );
+    assert_eq!(place.ok(&["ls", "there:/out"]), "d\n");
+    assert_clean(&place.path("there"));
+}

@@ -1,13 +1,12 @@
 //! Tar archives as sources.
 
-use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -129,13 +128,8 @@ impl<'a> Entries<'a> {
 
     /// Lists all but those that `aside` takes for itself, by their paths, which is asked in order.
     pub fn add_to(&self, manifest: &mut Manifest, aside: &mut Aside<'_>) -> Result<()> {
-        let mut listing = Listing {
-            manifest,
-            file: self.file,
-            shown: self.shown,
-            length: self.length()?,
-            choice: &Choice::default(),
-        };
+        let choice = Choice::default();
+        let mut listing = Listing::new(self, manifest, &choice)?;
         self.each(
             &mut |path, pax, entry| match aside(listing.manifest, path)? {
                 true => Ok(()),
@@ -146,15 +140,13 @@ impl<'a> Entries<'a> {
 
     /// Lists those that are chosen.
     pub fn add_chosen(&self, manifest: &mut Manifest, choice: &Choice) -> Result<()> {
-        let mut listing = Listing {
-            manifest,
-            file: self.file,
-            shown: self.shown,
-            length: self.length()?,
-            choice,
-        };
+        let mut listing = Listing::new(self, manifest, choice)?;
         let mut found = HashSet::new();
         self.each(&mut |path, pax, entry| {
+            if choice.excludes(path.as_os_str().as_encoded_bytes()) {
+                listing.exclude(path, pax, entry);
+                return Ok(());
+            }
             if !choice.takes(path, &mut found) {
                 return Ok(());
             }
@@ -285,13 +277,7 @@ pub fn members(
     let (file, shown) = unpacked::open(path, &std::env::temp_dir(), progress)?;
     let mut manifest = Manifest::new(Default::default(), None);
     let entries = Entries::new(&file, &shown, progress);
-    let mut listing = Listing {
-        manifest: &mut manifest,
-        file: &file,
-        shown: &shown,
-        length: entries.length()?,
-        choice,
-    };
+    let mut listing = Listing::new(&entries, &mut manifest, choice)?;
     let mut found = HashSet::new();
     entries.each(
         &mut |path, pax, entry| match choice.takes(path, &mut found) {
@@ -308,9 +294,44 @@ struct Listing<'a> {
     shown: &'a str,
     length: u64,
     choice: &'a Choice,
+    /// Files that are excluded, by their paths in the archive: other names of them may be taken.
+    /// Those that have got one have a node.
+    excluded: HashMap<PathBuf, (Node, Option<usize>)>,
 }
 
-impl Listing<'_> {
+impl<'a> Listing<'a> {
+    fn new(
+        entries: &Entries<'a>,
+        manifest: &'a mut Manifest,
+        choice: &'a Choice,
+    ) -> Result<Listing<'a>> {
+        Ok(Listing {
+            manifest,
+            file: entries.file,
+            shown: entries.shown,
+            length: entries.length()?,
+            choice,
+            excluded: HashMap::new(),
+        })
+    }
+
+    /// Takes note of a file that is excluded. What is wrong with it is nobody's concern.
+    fn exclude<R: Read>(&mut self, path: &Path, mut pax: Pax, entry: &Entry<'_, R>) {
+        let kind = entry.header().entry_type();
+        if is_directory(kind) || kind.is_hard_link() {
+            return;
+        }
+        let lines = self.manifest.left_out.len();
+        let attributes = self.attributes(entry.header(), &mut pax, path);
+        let kind = self.kind(entry, &mut pax);
+        self.manifest.left_out.truncate(lines);
+        if let (Ok(mut attributes), Ok(Some(kind))) = (attributes, kind) {
+            attributes.obey_acl();
+            let node = Node { kind, attributes };
+            self.excluded.insert(normal(path), (node, None));
+        }
+    }
+
     fn member<R: Read>(
         &mut self,
         path: &Path,
@@ -383,12 +404,7 @@ impl Listing<'_> {
             return self.add_directory(path, attributes);
         }
         if matches!(kind, EntryType::Link) {
-            let target = link_target(entry, &mut pax);
-            let target = self
-                .choice
-                .name(&target)
-                .map_or_else(PathBuf::new, Cow::into_owned);
-            return self.add_link(target, path);
+            return self.add_link(&link_target(entry, &mut pax), path);
         }
         let kind = match self.kind(entry, &mut pax) {
             Ok(Some(kind)) => kind,
@@ -442,14 +458,60 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// A further name of a file that came before.
-    fn add_link(&mut self, target: PathBuf, path: &Path) -> Result<()> {
+    /// A further name of a file that came before. It is the first one of a file that is excluded,
+    /// and is left out with one that is not chosen.
+    fn add_link(&mut self, target: &Path, path: &Path) -> Result<()> {
+        if self.choice.excludes(target.as_os_str().as_encoded_bytes()) {
+            return self.add_excluded(target, path);
+        }
+        let name = self.choice.name(target);
+        match name.filter(|_| self.choice.takes(target, &mut HashSet::new())) {
+            Some(name) => self.link(&name, path),
+            None => {
+                self.leave_out_link(target, path);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives a file that is excluded a name that is not.
+    fn add_excluded(&mut self, target: &Path, path: &Path) -> Result<()> {
+        let shown = || format!("{}: {}", self.shown, path.display());
+        let found = self.excluded.get_mut(&normal(target));
+        let (Some((node, number)), Some(name)) = (found, last_name(path)) else {
+            self.leave_out_link(target, path);
+            return Ok(());
+        };
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let parent = self.manifest.directory(parent, true);
+        let parent = parent
+            .map_err(|error| error.with_place(shown()))?
+            .unwrap_or(ROOT);
+        match *number {
+            Some(number) => self.manifest.link(parent, &name, number, &shown),
+            None => {
+                *number = Some(self.manifest.put(parent, &name, node.clone(), &shown)?);
+                Ok(())
+            }
+        }
+    }
+
+    fn leave_out_link(&mut self, target: &Path, path: &Path) {
+        let (path, target) = (path.display(), target.display());
+        let line = format!(
+            "{}: {path}: a link to {target}, which is left out",
+            self.shown
+        );
+        self.manifest.left_out.push(line);
+    }
+
+    fn link(&mut self, target: &Path, path: &Path) -> Result<()> {
         let shown = || format!("{}: {}", self.shown, path.display());
         let missing = || {
             let reason = format!("a link to {}, which is not there", target.display());
             Error::new(shown(), reason)
         };
-        let (Some(name), Some(original)) = (last_name(path), last_name(&target)) else {
+        let (Some(name), Some(original)) = (last_name(path), last_name(target)) else {
             return Err(missing());
         };
         let mut find = |of: &Path, makes| {
@@ -457,7 +519,7 @@ impl Listing<'_> {
             let found = self.manifest.directory(parent, makes);
             found.map_err(|error| error.with_place(shown()))
         };
-        let from = find(&target, false)?.ok_or_else(missing)?;
+        let from = find(target, false)?.ok_or_else(missing)?;
         let parent = find(path, true)?.unwrap_or(ROOT);
         let from = self.manifest.names(from).get(&original).copied();
         let node = from.ok_or_else(missing)?;
@@ -698,6 +760,12 @@ fn link_target<R: Read>(entry: &Entry<'_, R>, pax: &mut Pax) -> PathBuf {
         OsString::from_vec(target.into_owned())
     });
     PathBuf::from(target)
+}
+
+/// A path of an archive without what does not tell it from others.
+fn normal(path: &Path) -> PathBuf {
+    let tells = |part: &Component<'_>| !matches!(part, Component::CurDir | Component::RootDir);
+    path.components().filter(tells).collect()
 }
 
 /// The last name of a path; `None` for the root, and for what ends in `..`.
