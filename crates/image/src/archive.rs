@@ -30,7 +30,7 @@ use crate::beside::Beside;
 use crate::choice::Choice;
 use crate::error::{Error, Result};
 use crate::packing::Packing;
-use crate::tree::{ACLS, Follow, SourceDir, SourceFile};
+use crate::tree::{ACLS, Follow, SourceDir, SourceFile, check_path_bytes, start_of};
 
 /// Unit of everything in an archive.
 const BLOCK: usize = 512;
@@ -200,18 +200,16 @@ pub(crate) struct Writer<'a> {
 /// A directory whose files are being written.
 pub(crate) struct Level {
     dir: Arc<dyn SourceDir>,
-    path: PathBuf,
     names: std::vec::IntoIter<OsString>,
     identity: (u64, u64),
 }
 
 impl Level {
-    fn open(dir: Arc<dyn SourceDir>, path: PathBuf, identity: (u64, u64)) -> Result<Level> {
+    fn open(dir: Arc<dyn SourceDir>, identity: (u64, u64)) -> Result<Level> {
         let mut names = dir.names()?;
         names.sort();
         Ok(Level {
             dir,
-            path,
             names: names.into_iter(),
             identity,
         })
@@ -229,13 +227,16 @@ impl Writer<'_> {
         if self.style.choice.excludes(path.as_os_str().as_bytes()) {
             return Ok(());
         }
-        levels.extend(self.file(dir, name, path)?);
+        levels.extend(self.file(dir, name, path.clone())?);
+        // That of the last level.
+        let mut above = path;
         while let Some(level) = levels.last_mut() {
             let Some(name) = level.names.next() else {
                 levels.pop();
+                above.pop();
                 continue;
             };
-            let (dir, path) = (Arc::clone(&level.dir), level.path.join(&name));
+            let (dir, path) = (Arc::clone(&level.dir), above.join(&name));
             if self.style.choice.excludes(path.as_os_str().as_bytes()) {
                 continue;
             }
@@ -248,7 +249,10 @@ impl Writer<'_> {
                     "{}: leads to a directory that it lies in",
                     dir.shown(&name)
                 )),
-                false => levels.push(inside),
+                false => {
+                    above.push(&name);
+                    levels.push(inside);
+                }
             }
         }
         Ok(())
@@ -293,6 +297,9 @@ impl Writer<'_> {
         if self.progress.stop.load(Ordering::Relaxed) {
             return Err(Error::new("", "interrupted"));
         }
+        if let Err(reason) = check_path_bytes(path.as_os_str().len()) {
+            return Err(Error::new(start_of(Path::new(&dir.shown(name))), reason));
+        }
         let (found, follow) = self.look(&**dir, name)?;
         let mut entry = Entry::new(&path, &found);
         if let Some(tell) = self.style.tell {
@@ -326,7 +333,7 @@ impl Writer<'_> {
                     b"." => Arc::clone(dir),
                     _ => dir.open_dir(name, follow)?,
                 };
-                inside = Some(Level::open(opened, path, found.identity())?);
+                inside = Some(Level::open(opened, found.identity())?);
             }
             FileKind::Symlink => {
                 entry.link(&dir.read_link(name)?, EntryType::Symlink);

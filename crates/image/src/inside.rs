@@ -27,20 +27,21 @@ pub struct ImageDir {
     source: Arc<Source>,
     dir: Dir,
     /// Absolute.
-    path: PathBuf,
+    path: Arc<Path>,
     /// The same for messages.
-    shown: PathBuf,
+    shown: Arc<Path>,
 }
 
 impl ImageDir {
     pub(crate) fn open(source: &Arc<Source>, path: &Path) -> Result<ImageDir> {
         let dir = source.fs.open_dir(path);
         let dir = dir.map_err(|error| Error::inside(place(source, path), &error))?;
+        let path: Arc<Path> = Arc::from(path);
         Ok(ImageDir {
             source: Arc::clone(source),
             dir,
-            path: path.to_owned(),
-            shown: path.to_owned(),
+            shown: Arc::clone(&path),
+            path,
         })
     }
 
@@ -60,11 +61,18 @@ impl ImageDir {
     }
 
     fn child(&self, name: &OsStr, shown: &OsStr, dir: Dir) -> ImageDir {
+        let path: Arc<Path> = Arc::from(path_with(&self.path, name));
+        // Mostly one: a deep tree has many of them.
+        let is_same = name == shown && Arc::ptr_eq(&self.path, &self.shown);
+        let shown = match is_same {
+            true => Arc::clone(&path),
+            false => Arc::from(path_with(&self.shown, shown)),
+        };
         ImageDir {
             source: Arc::clone(&self.source),
             dir,
-            path: path_with(&self.path, name),
-            shown: path_with(&self.shown, shown),
+            path,
+            shown,
         }
     }
 

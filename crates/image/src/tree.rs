@@ -116,6 +116,30 @@ pub trait SinkFile: Send {
 /// The extended attributes that ACLs are.
 pub(crate) const ACLS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
 
+/// The longest path from the top of what is archived or built: four times what the kernel takes at
+/// once. Memory grows with it and with the directories on it.
+pub(crate) const PATH_BYTES_MAX: usize = 16 << 10;
+
+/// Refuses a path of so many bytes if it is too long.
+pub(crate) fn check_path_bytes(bytes: usize) -> std::result::Result<(), String> {
+    match bytes <= PATH_BYTES_MAX {
+        true => Ok(()),
+        false => Err(format!(
+            "a path of {bytes} bytes; {PATH_BYTES_MAX} are possible"
+        )),
+    }
+}
+
+/// A path as messages name it that may be too long for them.
+pub(crate) fn start_of(path: &Path) -> String {
+    const SHOWN_MAX: usize = 256;
+    let shown = path.display().to_string();
+    match shown.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}...", &shown[..end]),
+        None => shown,
+    }
+}
+
 /// The path of a name in a directory; of `.` the directory's own.
 pub(crate) fn path_with(dir: &Path, name: &OsStr) -> PathBuf {
     match name.as_encoded_bytes() {

@@ -220,3 +220,44 @@ fn long_names_are_those_of_the_headers_before_an_entry() {
     let file = format!("image:/{name}");
     assert_eq!(place.ok(&["stat", "-c", "%h", &file]), "2\n");
 }
+
+/// Memory would grow with the square of their depth.
+#[test]
+fn endless_paths_are_refused() {
+    let place = Place::new();
+    let path = "a/".repeat(100_000);
+    archive_of(&place.path("tar"), "x", &[("path", &path)]);
+    fs::write(
+        place.path("list"),
+        format!("/{path}x 0 100644 1 0 0 0 0.0 - - -\n"),
+    )
+    .unwrap();
+    for words in [
+        &["build", "-q", "image", "tar"][..],
+        &["tar", "-tf", "tar"],
+        &["build", "-q", "image", "list:list"],
+    ] {
+        let said = place.fails(1, words);
+        assert!(said.contains("bytes; 16384 are possible"), "{said}");
+        assert!(said.lines().count() == 1 && said.len() < 500, "{said}");
+    }
+    archive_of(&place.path("tar"), "x", &[("linkpath", &path)]);
+    let said = place.fails(1, &["tar", "-tf", "tar"]);
+    let wanted = "tar: x: a path of 200000 bytes; 16384 are possible\n";
+    assert!(said.ends_with(wanted), "{said}");
+    // Of an image, too.
+    let image = place.image("deep", "ext4", 64);
+    let script = "mkdir deep\ncd deep\n".repeat(3500);
+    fs::write(place.path("script"), script).unwrap();
+    let mut debugfs = Command::new("debugfs");
+    debugfs.arg("-wf").arg(place.path("script")).arg(&image);
+    assert!(debugfs.output().unwrap().status.success());
+    for words in [
+        &["build", "-q", "image", "deep"][..],
+        &["tar", "-cf", "tar", "deep"],
+    ] {
+        let said = place.fails(1, words);
+        assert!(said.contains("bytes; 16384 are possible"), "{said}");
+        assert!(said.lines().count() == 1 && said.len() < 500, "{said}");
+    }
+}

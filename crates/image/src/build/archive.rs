@@ -1,7 +1,7 @@
 //! Tar archives as sources.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStringExt;
@@ -24,6 +24,7 @@ use crate::attributes::Time;
 use crate::choice::Choice;
 use crate::error::{Error, Result};
 use crate::packing::Packing;
+use crate::tree::{check_path_bytes, start_of};
 
 const TAR_BLOCK: u64 = 512;
 
@@ -218,7 +219,7 @@ impl<'a> Entries<'a> {
         let named = entry.header().path_bytes().into_owned();
         let mut path = PathBuf::from(OsString::from_vec(named));
         let failed = |path: &Path, reason: String| {
-            Error::new(format!("{}: {}", self.shown, path.display()), reason)
+            Error::new(format!("{}: {}", self.shown, start_of(path)), reason)
         };
         let pax = Pax::read(self.file, read_to, entry.raw_header_position());
         let mut pax = pax.map_err(|reason| failed(&path, reason))?;
@@ -227,6 +228,11 @@ impl<'a> Entries<'a> {
         let long = pax.path.take().or(pax.long_path.take());
         if let Some(name) = pax.sparse_name.take().or(long) {
             path = PathBuf::from(name);
+        }
+        let target = pax.link_path.as_ref().or(pax.long_link_path.as_ref());
+        for name in [Some(path.as_os_str()), target.map(|target| &**target)] {
+            let bytes = name.map_or(0, OsStr::len);
+            check_path_bytes(bytes).map_err(|reason| failed(&path, reason))?;
         }
         match path.as_os_str().as_encoded_bytes().contains(&0) {
             true => Err(failed(&path, "a name with a zero byte in it".into())),

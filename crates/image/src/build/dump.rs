@@ -32,7 +32,7 @@ use crate::attributes::{Time, Xattr};
 use crate::beside::directory_of;
 use crate::error::{Error, Result};
 use crate::host::HostDir;
-use crate::tree::{Follow, SourceDir};
+use crate::tree::{Follow, SourceDir, check_path_bytes};
 
 /// Fields that each line has.
 const FIELDS: usize = 11;
@@ -115,6 +115,7 @@ impl List<'_> {
         if !path.is_absolute() {
             return Err("its path does not begin with a slash".into());
         }
+        check_path_bytes(path.as_os_str().len())?;
         let payload = optional(fields[8])?;
         let (mode, is_link) = match fields[2].strip_prefix(b"@") {
             Some(mode) => (mode, true),

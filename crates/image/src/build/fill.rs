@@ -14,7 +14,7 @@ use finefs::FileSystem;
 use super::Progress;
 use super::content::{Content, Take};
 use super::manifest::{Kind, Manifest, Node};
-use super::reading::{Read, with_data};
+use super::reading::{Open, Read, with_data};
 use crate::attributes::Change;
 use crate::error::{Error, Result};
 use crate::inside::{ImageDir, Source};
@@ -93,18 +93,9 @@ impl Filler<'_> {
         let mut number = 0;
         let linked = self.manifest.linked();
         let root: Arc<dyn SinkDir> = Arc::new(ImageDir::open(&self.source, Path::new("/"))?);
-        // From the root to where it is.
-        let mut open = vec![(PathBuf::from("/"), root)];
+        let mut open = Open::at(root);
         for (path, directory) in self.manifest.each_directory() {
-            if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
-                while open.len() > 1 && open.last().is_some_and(|(path, _)| path != parent) {
-                    open.pop();
-                }
-                let (_, above) = &open[open.len() - 1];
-                let dir = above.open_dir(name)?;
-                open.push((path.clone(), dir));
-            }
-            let dir = Arc::clone(&open[open.len() - 1].1);
+            let dir = open.enter(&path, |above, name| above.open_dir(name))?;
             for (name, node) in self.manifest.names(directory) {
                 self.progress.check()?;
                 if let Some(first) = self.places.get(node) {

@@ -130,39 +130,38 @@ impl Labels {
 
 /// Labels all files of a list, which come to lie below `top`.
 pub(super) fn apply(manifest: &mut Manifest, labels: &Labels, top: &Path) {
-    let top = top.to_owned();
     let mut is_first = manifest.marks();
-    let directories: Vec<_> = manifest.each_directory().collect();
     let mut found = Vec::new();
-    for (path, directory) in directories {
+    for (path, directory) in manifest.each_directory() {
         let inside = path.strip_prefix("/").unwrap_or(&path);
         let path = match inside.as_os_str().is_empty() {
-            true => top.clone(),
+            true => top.to_owned(),
             false => top.join(inside),
         };
+        let mut note = |number: usize, path: &Path| {
+            let kind = match &manifest.nodes[number].kind {
+                Kind::Directory(_) => FileKind::Directory,
+                Kind::Regular(_) => FileKind::Regular,
+                Kind::Symlink(_) => FileKind::Symlink,
+                Kind::Node { kind, .. } => *kind,
+            };
+            let label = labels.label(path.as_os_str().as_bytes(), kind);
+            found.extend(label.map(|label| (number, label)));
+        };
         if directory == ROOT {
-            found.push((directory, path.clone()));
+            note(directory, &path);
         }
         for (name, number) in manifest.names(directory) {
             if is_first(*number) {
-                found.push((*number, path.join(name)));
+                note(*number, &path.join(name));
             }
         }
     }
-    for (number, path) in found {
-        let node = &mut manifest.nodes[number];
-        let kind = match &node.kind {
-            Kind::Directory(_) => FileKind::Directory,
-            Kind::Regular(_) => FileKind::Regular,
-            Kind::Symlink(_) => FileKind::Symlink,
-            Kind::Node { kind, .. } => *kind,
-        };
-        if let Some(label) = labels.label(path.as_os_str().as_bytes(), kind) {
-            let xattrs = &mut node.attributes.xattrs;
-            xattrs.retain(|(key, _)| key != LABEL);
-            xattrs.push((LABEL.into(), label.clone()));
-            xattrs.sort();
-        }
+    for (number, label) in found {
+        let xattrs = &mut manifest.nodes[number].attributes.xattrs;
+        xattrs.retain(|(key, _)| key != LABEL);
+        xattrs.push((LABEL.into(), label.clone()));
+        xattrs.sort();
     }
 }
 

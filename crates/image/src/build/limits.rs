@@ -90,7 +90,8 @@ impl Limits {
         let mut is_first = manifest.marks();
         for (path, directory) in manifest.each_directory() {
             for (name, node) in manifest.names(directory) {
-                if is_first(*node) {
+                let xattrs = &manifest.nodes[*node].attributes.xattrs;
+                if is_first(*node) && !self.hold(xattrs) {
                     found.push((path.join(name), *node));
                 }
             }
@@ -134,12 +135,17 @@ impl Limits {
 
     /// The attribute to leave out so that the others may fit; `None` where all of them do.
     fn take_out(&self, xattrs: &mut Vec<Xattr>) -> Option<Xattr> {
-        let is_too_long = xattrs.iter().any(|xattr| self.is_alone_too_long(xattr));
-        if !is_too_long && (self.has_value_inodes || self.fit(xattrs)) {
+        if self.hold(xattrs) {
             return None;
         }
         let largest = (0..xattrs.len()).max_by_key(|at| bytes_of(&xattrs[*at]))?;
         Some(xattrs.remove(largest))
+    }
+
+    /// Whether there is room for all of them.
+    fn hold(&self, xattrs: &[Xattr]) -> bool {
+        let is_too_long = xattrs.iter().any(|xattr| self.is_alone_too_long(xattr));
+        !is_too_long && (self.has_value_inodes || self.fit(xattrs))
     }
 
     fn is_alone_too_long(&self, xattr: &Xattr) -> bool {

@@ -20,6 +20,7 @@ use super::content::Content;
 use crate::attributes::{Time, Xattr};
 use crate::error::{Error, Result};
 use crate::mkfs;
+use crate::tree::{check_path_bytes, start_of};
 
 /// The attribute of a directory that hides what is below it in overlayfs.
 const OPAQUE: &str = "trusted.overlay.opaque";
@@ -195,6 +196,8 @@ pub(super) struct Totals {
 /// See the module's head.
 pub(super) struct Manifest {
     pub nodes: Vec<Node>,
+    /// Of each node the bytes of the path by which it was put.
+    path_bytes: Vec<usize>,
     /// Entries of sources that an image does not have.
     pub left_out: Vec<String>,
     /// What the user should know of the sources.
@@ -227,6 +230,7 @@ impl Manifest {
         };
         let mut manifest = Manifest {
             nodes: vec![root],
+            path_bytes: vec![0],
             left_out: Vec::new(),
             notes: Vec::new(),
             output: None,
@@ -435,8 +439,12 @@ impl Manifest {
         shown: &dyn Fn() -> String,
     ) -> Result<usize> {
         check(&node, name, shown)?;
+        let path_bytes = self.path_bytes[parent] + 1 + name.len();
+        let too_long = |reason| Error::new(start_of(Path::new(&shown())), reason);
+        check_path_bytes(path_bytes).map_err(too_long)?;
         let number = self.nodes.len();
         self.nodes.push(node);
+        self.path_bytes.push(path_bytes);
         self.link(parent, name, number, shown)?;
         Ok(number)
     }
@@ -489,16 +497,24 @@ impl Manifest {
 
     /// Directories from the root on, each before those in it, with their paths.
     pub fn each_directory<'a>(&'a self) -> impl Iterator<Item = (PathBuf, usize)> + use<'a> {
-        let mut todo = vec![(PathBuf::from("/"), ROOT)];
-        std::iter::from_fn(move || {
-            let (path, node) = todo.pop()?;
-            for (name, inner) in self.names(node).iter().rev() {
-                if matches!(self.nodes[*inner].kind, Kind::Directory(_)) {
-                    todo.push((path.join(name), *inner));
+        let mut path = PathBuf::from("/");
+        // What is still to come of each directory on the path.
+        let mut open = vec![self.names(ROOT).iter()];
+        let below = std::iter::from_fn(move || {
+            loop {
+                let Some((name, node)) = open.last_mut()?.next() else {
+                    open.pop();
+                    path.pop();
+                    continue;
+                };
+                if matches!(self.nodes[*node].kind, Kind::Directory(_)) {
+                    path.push(name);
+                    open.push(self.names(*node).iter());
+                    return Some((path.clone(), *node));
                 }
             }
-            Some((path, node))
-        })
+        });
+        std::iter::once((PathBuf::from("/"), ROOT)).chain(below)
     }
 
     /// Marks nodes; true the first time.
@@ -685,6 +701,47 @@ mod tests {
         assert_eq!(manifest.totals().files, 2);
         let error = put(&mut manifest, ROOT, "usr", symlink("a")).unwrap_err();
         assert!(error.to_string().contains("files in it"), "{error}");
+    }
+
+    #[test]
+    fn directories_come_in_order_each_before_those_in_it() {
+        let mut manifest = Manifest::new(Owners::default(), None);
+        for path in ["b", "a/z/y", "a/c", "d/e"] {
+            manifest.directory(Path::new(path), true).unwrap();
+        }
+        put(&mut manifest, ROOT, "c", symlink("a")).unwrap();
+        let found = manifest.each_directory().map(|(path, _)| path);
+        let found: Vec<String> = found.map(|path| path.display().to_string()).collect();
+        let wanted = ["/", "/a", "/a/c", "/a/z", "/a/z/y", "/b", "/d", "/d/e"];
+        assert_eq!(found, wanted);
+    }
+
+    /// Also where links lead deeper than any one path.
+    #[test]
+    fn paths_have_an_end() {
+        let mut manifest = Manifest::new(Owners::default(), None);
+        let part = "a/".repeat(2000);
+        for number in 0..4 {
+            let above = match number {
+                0 => "/".to_owned(),
+                _ => format!("/link{}/", number - 1),
+            };
+            let path = format!("{above}{part}");
+            manifest.directory(Path::new(&path), true).unwrap();
+            put(
+                &mut manifest,
+                ROOT,
+                &format!("link{number}"),
+                symlink(&path),
+            )
+            .unwrap();
+        }
+        let path = format!("link3/{part}");
+        let error = manifest.directory(Path::new(&path), true).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a: a path of 16386 bytes; 16384 are possible"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,7 +23,7 @@ use super::content::Content;
 use super::fill::{change, write};
 use super::limits::Limits;
 use super::manifest::{Kind, Manifest, Node};
-use super::reading::{Read, with_data};
+use super::reading::{Open, Read, with_data};
 use super::size::Counter;
 use super::{Existing, Progress, Rules, Source, Within, list};
 use crate::address::{Access, Address, Images};
@@ -112,27 +112,6 @@ pub fn onto(
         notes: manifest.notes,
         members: manifest.members,
     })
-}
-
-/// The directories from the top to where a walk over the list is, as far as they are there.
-struct Open<T>(Vec<(PathBuf, T)>);
-
-impl<T: Clone> Open<T> {
-    fn at(top: T) -> Open<T> {
-        Open(vec![(PathBuf::from("/"), top)])
-    }
-
-    /// The directory at a path of the list, which `open` gives by the one above and a name.
-    fn enter(&mut self, path: &Path, open: impl FnOnce(&T, &OsStr) -> Result<T>) -> Result<T> {
-        if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
-            while self.0.len() > 1 && self.0.last().is_some_and(|(path, _)| path != parent) {
-                self.0.pop();
-            }
-            let dir = open(&self.0[self.0.len() - 1].1, name)?;
-            self.0.push((path.to_owned(), dir));
-        }
-        Ok(self.0[self.0.len() - 1].1.clone())
-    }
 }
 
 /// True where a name is a directory, or a link that leads to one.

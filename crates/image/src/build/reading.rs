@@ -1,11 +1,14 @@
-//! The data of all files, in the order in which they are made, read ahead by threads.
+//! The data of all files, in the order in which they are made, read ahead by threads; and the
+//! directories that they are made in.
 //!
 //! The file with number `i` is read by thread `i` modulo their number, and comes through that
 //! thread's channel. What small files have comes many at a time: to wake a thread for each would
 //! cost as much as to make the file.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use super::content::{Content, Reader, Take};
@@ -19,10 +22,18 @@ const WAITING_MAX: usize = 8;
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_PIECES: usize = 128;
 
-/// A regular file: where it is listed, what messages call it, its data.
+/// A regular file: the directory where it is listed, its name there, its data.
 struct File<'a> {
-    place: PathBuf,
+    directory: Arc<Path>,
+    name: &'a OsStr,
     content: &'a Content,
+}
+
+impl File<'_> {
+    /// What messages call it.
+    fn shown(&self) -> String {
+        self.directory.join(self.name).display().to_string()
+    }
 }
 
 /// Data of a file, which goes to this place and has so many bytes; or its end.
@@ -60,7 +71,7 @@ pub(super) fn with_data<T>(
         let mut reader = Reader::default();
         return work(&mut |number, take| {
             let file = &files[number];
-            let shown = || file.place.display().to_string();
+            let shown = || file.shown();
             file.content.read(&mut reader, &shown, block, take)
         });
     }
@@ -94,16 +105,40 @@ fn files(manifest: &Manifest) -> Vec<File<'_>> {
     let mut files = Vec::new();
     let mut is_first = manifest.marks();
     for (path, directory) in manifest.each_directory() {
+        let path: Arc<Path> = Arc::from(path);
         for (name, number) in manifest.names(directory) {
             if let Kind::Regular(content) = &manifest.nodes[*number].kind
                 && is_first(*number)
             {
-                let place = path.join(name);
-                files.push(File { place, content });
+                files.push(File {
+                    directory: Arc::clone(&path),
+                    name,
+                    content,
+                });
             }
         }
     }
     files
+}
+
+/// The directories from the top to where a walk by [`Manifest::each_directory`] is.
+pub(super) struct Open<T>(Vec<T>);
+
+impl<T: Clone> Open<T> {
+    pub fn at(top: T) -> Open<T> {
+        Open(vec![top])
+    }
+
+    /// The directory that the walk has come to, which `open` gives by the one above and a name.
+    pub fn enter(&mut self, path: &Path, open: impl FnOnce(&T, &OsStr) -> Result<T>) -> Result<T> {
+        let depth = path.components().count() - 1;
+        if let Some(name) = path.file_name() {
+            self.0.truncate(depth);
+            let dir = open(&self.0[depth - 1], name)?;
+            self.0.push(dir);
+        }
+        Ok(self.0[depth].clone())
+    }
 }
 
 /// The end of a channel that reads.
@@ -120,7 +155,7 @@ impl Outgoing {
     fn read_ahead<'a>(mut self, files: impl Iterator<Item = &'a File<'a>>, block: usize) {
         let mut reader = Reader::default();
         for file in files {
-            let shown = || file.place.display().to_string();
+            let shown = || file.shown();
             let read = file
                 .content
                 .read(&mut reader, &shown, block, &mut |at, data| {
