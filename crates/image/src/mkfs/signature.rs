@@ -42,8 +42,16 @@ const MAGICS: &[Magic] = &[
     (
         4120,
         b"\xC6\x85\x73\xF6\x4E\x1A\x45\xCA\x82\x65\xF5\x7F\x48\xBA\x6D\x81",
+        "a bcache device",
+    ),
+    (
+        4120,
+        b"\xC6\x85\x73\xF6\x66\xCE\x90\xA9\xD9\x6A\x60\xCF\x80\x3D\xF7\xEF",
         "a bcachefs file system",
     ),
+    (8182, b"SWAPSPACE2", SWAP),
+    (16_374, b"SWAPSPACE2", SWAP),
+    (32_758, b"SWAPSPACE2", SWAP),
     (32_768, b"JFS1", "a JFS file system"),
     (32_769, b"CD001", "an ISO 9660 file system"),
     (32_769, b"BEA01", "a UDF file system"),
@@ -117,6 +125,16 @@ mod tests {
                 device.write_at(offset + at, magic).unwrap();
                 assert_eq!(signature(&device, offset).as_deref(), Some(*what));
             }
+        }
+        let bcachefs = b"\xC6\x85\x73\xF6\x66\xCE\x90\xA9\xD9\x6A\x60\xCF\x80\x3D\xF7\xEF";
+        let swap = [4, 8, 16, 32, 64].map(|page| ((page << 10) - 10, &b"SWAPSPACE2"[..], SWAP));
+        for (at, magic, what) in [(4120, &bcachefs[..], "a bcachefs file system")]
+            .into_iter()
+            .chain(swap)
+        {
+            let device = MemoryDevice::new(128 << 10);
+            device.write_at(at, magic).unwrap();
+            assert_eq!(signature(&device, 0).as_deref(), Some(what), "{at}");
         }
         // A device that ends before it.
         assert_eq!(signature(&MemoryDevice::new(512), 0), None);
