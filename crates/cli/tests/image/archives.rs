@@ -343,3 +343,48 @@ fn archives_are_written_as_tar_is_told_to() {
     let said = place.fails(1, &["tar", "-tf", "archive"]);
     assert_eq!(said, "finefs tar: archive: is no tar archive\n");
 }
+
+/// As GNU tar does with both options.
+#[test]
+fn directories_that_stay_keep_their_attributes_and_files_their_names() {
+    let place = Place::new();
+    place.image("image", "ext4", 32);
+    let script = "mkdir -p src/there src/new; chmod 700 src src/there; chmod 711 src/new
+        touch src/there/f; touch -d @1000000000 src src/there src/new; tar -cf archive -C src .";
+    run_in(&place.path("."), script);
+    let of = |path: &str| place.ok(&["stat", "-c", "%a %u:%g %Y", path]);
+    for option in ["-k", "--skip-old-files"] {
+        place.ok(&["mkdir", "-m", "755", "image:/out", "image:/out/there"]);
+        place.ok(&["chown", "7:8", "image:/out", "image:/out/there"]);
+        place.with_input(&["cp", "-", "image:/out/there/f"], b"mine");
+        place.with_input(&["cp", "-", "image:/out/a-file"], b"mine");
+        place.ok(&[
+            "touch",
+            "-d",
+            "@500000000",
+            "image:/out",
+            "image:/out/there",
+        ]);
+        place
+            .finefs(&["tar", "-xf", "archive", option, "image:/out"])
+            .output()
+            .unwrap();
+        assert!(of("image:/out").starts_with("755 7:8"), "{option}");
+        assert_eq!(of("image:/out/there"), "755 7:8 500000000\n", "{option}");
+        assert!(of("image:/out/new").starts_with("711 "), "{option}");
+        assert!(of("image:/out/new").ends_with(" 1000000000\n"), "{option}");
+        // A file, or a link that leads nowhere, where the archive has a directory.
+        place.ok(&["rm", "-r", "image:/out/there", "image:/out/new"]);
+        place.with_input(&["cp", "-", "image:/out/there"], b"mine");
+        let words = ["tar", "-xf", "archive", option, "image:/out"];
+        let said = place.fails(1, &words);
+        let reason = "image:/out/there: is there, and is no directory";
+        assert!(said.contains(reason), "{said}");
+        assert_eq!(place.ok(&["cat", "image:/out/there"]), "mine");
+        place.ok(&["ln", "-sf", "nowhere", "image:/out/there"]);
+        assert!(place.fails(1, &words).contains(reason));
+        assert_eq!(place.ok(&["ls", "image:/out"]), "a-file\nthere\n");
+        place.ok(&["rm", "-r", "image:/out"]);
+    }
+    assert_clean(&place.path("image"));
+}

@@ -9,7 +9,7 @@
 //! 2. A file is made under a name of its own and renamed: it is the old one or the new one, whole.
 //!    The journal has both names in one transaction.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -98,6 +98,7 @@ pub fn onto(
         places: HashMap::new(),
         data_bytes: 0,
         existing: rules.existing,
+        made: HashSet::new(),
         left_out: Vec::new(),
     };
     with_data(&manifest, block, jobs, &mut |read| {
@@ -188,6 +189,10 @@ impl Survey {
         if wants_directory && is_directory(dir, name, &found) {
             return Ok(true);
         }
+        if existing != Existing::Replaced {
+            let reason = "is there, and is no directory";
+            return Err(Error::new(SinkDir::shown(dir, name), reason));
+        }
         if found.is_directory() {
             let inside = SourceDir::open_dir(dir, name, Follow::No)?;
             if !inside.names()?.is_empty() {
@@ -240,6 +245,8 @@ struct Layer<'a> {
     places: HashMap<usize, PathBuf>,
     data_bytes: u64,
     existing: Existing,
+    /// Directories that were made, by their nodes.
+    made: HashSet<usize>,
     /// Files that stay as they are, a line each.
     left_out: Vec<String>,
 }
@@ -260,14 +267,15 @@ impl Layer<'_> {
                     place(&dir, name, |beside| dir.link(first, beside))?;
                     continue;
                 }
-                self.make(&dir, name, &self.manifest.nodes[*node], &mut number, read)?;
+                self.make(&dir, name, *node, &mut number, read)?;
                 self.progress.files.fetch_add(1, Ordering::Relaxed);
                 if linked[*node] {
                     self.places.insert(*node, dir.path_of(name));
                 }
             }
             let node = &self.manifest.nodes[directory];
-            if !node.attributes.is_implied {
+            let stays = self.existing != Existing::Replaced && !self.made.contains(&directory);
+            if !stays && !node.attributes.is_implied {
                 attribute(&dir, OsStr::new("."), node)?;
             }
         }
@@ -317,12 +325,18 @@ impl Layer<'_> {
         &mut self,
         dir: &ImageDir,
         name: &OsStr,
-        node: &Node,
+        node_number: usize,
         number: &mut usize,
         read: &mut Read<'_>,
     ) -> Result<()> {
+        let node = &self.manifest.nodes[node_number];
         match &node.kind {
-            Kind::Directory(_) => directory(dir, name, node),
+            Kind::Directory(_) => {
+                if directory(dir, name, node)? {
+                    self.made.insert(node_number);
+                }
+                Ok(())
+            }
             Kind::Regular(content) => {
                 let this = *number;
                 *number += 1;
@@ -366,15 +380,16 @@ impl Layer<'_> {
     }
 }
 
-/// Makes a directory, unless one is there.
-fn directory(dir: &ImageDir, name: &OsStr, node: &Node) -> Result<()> {
+/// Makes a directory, unless one is there; true if it was made.
+fn directory(dir: &ImageDir, name: &OsStr, node: &Node) -> Result<bool> {
     match dir.find(name)? {
-        Some(found) if is_directory(dir, name, &found) => return Ok(()),
+        Some(found) if is_directory(dir, name, &found) => return Ok(false),
         Some(_) => dir.remove_all(name)?,
         None => {}
     }
     dir.make_dir(name, name)?;
-    attribute(dir, name, node)
+    attribute(dir, name, node)?;
+    Ok(true)
 }
 
 /// Makes something under a name of its own, and gives it the name that is wanted.
