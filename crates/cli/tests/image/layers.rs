@@ -114,6 +114,28 @@ fn entries_of_a_layer_count_in_their_order() {
     );
 }
 
+/// As docker and containerd do it: files in `.wh..wh.plnk` are there for hard links alone.
+#[test]
+fn what_aufs_keeps_for_itself_is_left_out() {
+    let place = Place::new();
+    let entries: &[Odd<'_>] = &[
+        (".wh..wh.aufs", FILE, ""),
+        (".wh..wh.orph", DIRECTORY, ""),
+        (".wh..wh.plnk", DIRECTORY, ""),
+        (".wh..wh.plnk/7.8", FILE, ""),
+        ("a", LINK, ".wh..wh.plnk/7.8"),
+        ("b", LINK, ".wh..wh.plnk/7.8"),
+        ("c", FILE, ""),
+    ];
+    assert_eq!(laid(&place, &[entries]), ["f 1 c", "f 2 a", "f 2 b"]);
+    let build = ["build", "-q", "-F", "--whiteouts", "overlayfs", "image"];
+    for source in ["oci:layout", "layer"] {
+        place.ok(&[&build[..], &[source]].concat());
+        let listed = place.ok(&["find", "image:/", "-mindepth", "1", "-printf", "%P "]);
+        assert_eq!(listed, "a b c lost+found ", "{source}");
+    }
+}
+
 /// A layout whose config is `config`, of one layer with this packing.
 fn layout(place: &Place, config: Option<&str>, packed: &[u8]) {
     let path = place.path("layout");

@@ -2,12 +2,14 @@
 //!
 //! A layer is an archive that may also take away what is below it: `.wh.NAME` takes NAME away, and
 //! `.wh..wh..opq` all that lower layers have in its directory. Entries count in their order, but
-//! what the layer itself has is not taken away by it.
+//! what the layer itself has is not taken away by it. Other names that begin with `.wh..wh.` are
+//! AUFS's own, and left out.
 //!
 //! # References
 //! OCI Image Format Specification 1.1, "image-layout.md", "image-index.md", "manifest.md" and
 //! "layer.md"; containers-transports(5).
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
@@ -167,6 +169,8 @@ const OUTSIDE: &str = "leads outside of the archive";
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
+/// How the names begin that AUFS has for itself, but for `OPAQUE`.
+const OF_AUFS: &[u8] = b".wh..wh.";
 
 #[derive(Deserialize)]
 struct Descriptor {
@@ -547,10 +551,23 @@ pub(super) fn lay(
     keeps_whiteouts: bool,
 ) -> Result<()> {
     let is_whiteout = |name: &OsStr| name.as_encoded_bytes().starts_with(WHITEOUT);
-    let mut taken = Vec::new();
+    let is_of_aufs = |name: &OsStr| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(OF_AUFS) && name != OPAQUE
+    };
+    let (mut taken, mut of_aufs) = (Vec::new(), BTreeSet::new());
     manifest.joins_whiteouts = keeps_whiteouts;
     manifest.begin_layer();
     entries.add_to(manifest, &mut |manifest, path| {
+        if path.file_name().is_some_and(is_of_aufs) {
+            return Ok(true);
+        }
+        let mut above = path.ancestors();
+        if let Some(own) = above.find(|it| it.file_name().is_some_and(is_of_aufs)) {
+            // Hard links to what is in such a directory count.
+            of_aufs.insert(own.to_owned());
+            return Ok(false);
+        }
         if !path.file_name().is_some_and(is_whiteout) {
             return Ok(false);
         }
@@ -564,6 +581,12 @@ pub(super) fn lay(
         Ok(true)
     })?;
     manifest.end_layer();
+    for path in &of_aufs {
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if let Some(directory) = manifest.directory(parent, false)? {
+            manifest.take_away(directory, path.file_name());
+        }
+    }
     taken.iter().try_for_each(|path| keep(manifest, path))
 }
 
