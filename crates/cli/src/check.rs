@@ -95,13 +95,22 @@ pub(crate) fn open(
     offset: Option<u64>,
     access: Access,
 ) -> CliResult<Arc<dyn BlockDevice>> {
+    Ok(open_at(image, offset, access)?.0)
+}
+
+/// The same, and where in the image the device starts, if a partition or an offset is named.
+pub(crate) fn open_at(
+    image: &OsStr,
+    offset: Option<u64>,
+    access: Access,
+) -> CliResult<(Arc<dyn BlockDevice>, Option<u64>)> {
     let (path, start) = finefs_image::address::locate(image).map_err(Failure::new)?;
-    let is_whole = start.or(offset).is_none();
-    let start = start.or(offset).unwrap_or(0);
-    let device = finefs::front_end::open_device(&path, access, start).map_err(Failure::new)?;
+    let start = start.or(offset);
+    let device = finefs::front_end::open_device(&path, access, start.unwrap_or(0));
+    let device = device.map_err(Failure::new)?;
     let format = format_of(&*device);
     if format.is_none()
-        && is_whole
+        && start.is_none()
         && let Some(advice) = partitions_named(&*device, &image.display().to_string())
     {
         return Err(Failure::new(advice));
@@ -113,5 +122,5 @@ pub(crate) fn open(
             image.display()
         )));
     }
-    Ok(device)
+    Ok((device, start))
 }

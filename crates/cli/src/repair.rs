@@ -11,7 +11,7 @@ use finefs_check::repair::{ChangedSince, NAMED, Outcome, default_path, repair, u
 use finefs_check::{Finding, Options, Problem, Report};
 use serde::Serialize;
 
-use crate::check::{CLEAN, ERRORS_LEFT, OPERATIONAL, open, status_of};
+use crate::check::{CLEAN, ERRORS_LEFT, OPERATIONAL, open, open_at, status_of};
 use crate::{CliResult, Failure, output, progress, size};
 
 /// What was wrong is right now.
@@ -204,9 +204,10 @@ pub(crate) struct Undo {
 
 impl Undo {
     pub(crate) fn run(self) -> CliResult<()> {
-        let device = open(&self.image, self.offset, Access::ReadWrite)?;
+        let (device, start) = open_at(&self.image, self.offset, Access::ReadWrite)?;
+        let is_part = start.is_some();
         let changed = match self.force {
-            true => ChangedSince::PutBack,
+            true => ChangedSince::PutBack { is_part },
             false => ChangedSince::Refused,
         };
         let pages = undo(&self.file, &device, changed).map_err(Failure::new)?;

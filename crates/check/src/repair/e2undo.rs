@@ -41,7 +41,8 @@ pub(super) fn undo(
     let start = file.start_on(&**device).map_err(told)?;
     let start = start.or(match changed {
         ChangedSince::Refused => None,
-        ChangedSince::PutBack => Some(file.header.fs_offset_bytes.unwrap_or(0)),
+        ChangedSince::PutBack { is_part: true } => Some(0),
+        ChangedSince::PutBack { is_part: false } => Some(file.header.fs_offset_bytes.unwrap_or(0)),
     });
     let Some(start) = start else {
         return Err(format!(
@@ -54,7 +55,8 @@ pub(super) fn undo(
     let end = device.len_bytes();
     file.each(&mut |offset, old| {
         bytes += old.len();
-        let last = offset.checked_add(start + old.len() as u64);
+        let first = start.checked_add(offset);
+        let last = first.and_then(|first| first.checked_add(old.len() as u64));
         match last.is_some_and(|last| last <= end) {
             true => Ok(()),
             false => Err(io::ErrorKind::InvalidData.into()),
@@ -136,5 +138,65 @@ impl UndoFile {
             left -= count;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use finefs_block::MemoryDevice;
+    use finefs_ext_disk::undo_file::{Key, key_block};
+
+    const BLOCK: u32 = 1024;
+
+    /// An undo file with one block of ones, which is the first of a file system.
+    fn made(path: &Path, fs_offset_bytes: u64) {
+        let superblock = [7; SUPERBLOCK_SIZE];
+        let old = [1; BLOCK as usize];
+        let header = Header {
+            keys: 1,
+            superblock: 1,
+            first_key_block: 2,
+            block_size: BLOCK,
+            fs_block_size: BLOCK,
+            superblock_crc: crc32c(!0, &superblock),
+            is_finished: true,
+            fs_offset_bytes: Some(fs_offset_bytes),
+        };
+        let key = Key {
+            fs_block: 0,
+            crc: crc32c(!0, &old),
+            length_bytes: BLOCK,
+        };
+        let file = File::create(path).unwrap();
+        file.write_all_at(&header.to_bytes(), 0).unwrap();
+        let blocks = [
+            &invert_magic(&superblock)[..],
+            &key_block(&[key], BLOCK),
+            &old,
+        ];
+        file.write_all_at(&blocks.concat(), BLOCK.into()).unwrap();
+    }
+
+    #[test]
+    fn what_is_forced_lies_in_the_part_or_where_the_file_says_on_the_device() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("undo");
+        let length = 8 * u64::from(BLOCK);
+        let forced = |offset: u64, is_part: bool| {
+            made(&path, offset);
+            let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(length));
+            let undone = undo(&path, &device, ChangedSince::PutBack { is_part });
+            let mut bytes = vec![0; length as usize];
+            device.read_at(0, &mut bytes).unwrap();
+            undone.map(|_| bytes.iter().position(|byte| *byte == 1))
+        };
+        assert_eq!(forced(2048, false), Ok(Some(2048)));
+        assert_eq!(forced(2048, true), Ok(Some(0)));
+        for offset in [length, u64::MAX - 1023, u64::MAX] {
+            let refused = forced(offset, false).unwrap_err();
+            assert!(refused.contains("is no whole undo file"), "{refused}");
+            assert_eq!(forced(offset, true), Ok(Some(0)));
+        }
     }
 }

@@ -128,7 +128,11 @@ pub enum ChangedSince {
     /// An error says so, and nothing is written.
     Refused,
     /// What the file holds is put back all the same.
-    PutBack,
+    PutBack {
+        /// The device is the part of a disk that the file system is in: it starts with it, wherever
+        /// the file says that it does.
+        is_part: bool,
+    },
 }
 
 /// Puts back what an undo file holds, of ours or of e2fsprogs, and the image's length; gives the

@@ -574,7 +574,8 @@ fn what_was_changed_since_is_not_undone_unless_that_is_wanted() {
     let reason = undo(&file, &device(&image), ChangedSince::Refused).unwrap_err();
     assert!(reason.contains("was changed since"), "{reason}");
     assert!(std::fs::read(&image).unwrap() == changed);
-    undo(&file, &device(&image), ChangedSince::PutBack).unwrap();
+    let put_back = ChangedSince::PutBack { is_part: false };
+    undo(&file, &device(&image), put_back).unwrap();
     assert!(std::fs::read(&image).unwrap() == before);
 }
 

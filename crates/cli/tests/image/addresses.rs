@@ -282,3 +282,25 @@ fn what_mkfs_keeps_of_a_partition_is_put_back_there() {
         assert!(fs::read(place.path("disk")).unwrap() == before, "{undo}");
     }
 }
+
+#[test]
+fn what_mkfs_keeps_of_a_partition_is_put_back_there_by_force_too() {
+    let place = Place::new();
+    disk(&place);
+    let before = fs::read(place.path("disk")).unwrap();
+    for (size, image) in [
+        (&[][..], &["disk@p5"][..]),
+        (&["--size", "16m"], &["--offset", "20m", "disk"]),
+    ] {
+        place.ok(&[&["mkfs", "-qF", "-z", "undo"], size, image].concat());
+        // The superblock is another one than mkfs has made.
+        let file = File::options().write(true).open(place.path("disk"));
+        let label_at = (20 << 20) + 1024 + 120;
+        file.unwrap().write_all_at(b"changed", label_at).unwrap();
+        let said = place.fails(1, &[&["undo", "undo"], image].concat());
+        assert!(said.contains("superblocks differ"), "{said}");
+        place.ok(&[&["undo", "-f", "undo"], image].concat());
+        assert!(fs::read(place.path("disk")).unwrap() == before, "{image:?}");
+        fs::remove_file(place.path("undo")).unwrap();
+    }
+}
