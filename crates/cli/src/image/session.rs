@@ -66,11 +66,18 @@ pub(super) const HOST: &str = "host:";
 
 impl Inside {
     /// What a word means in a shell: a path of its image; `host:PATH`, a path of the host;
-    /// `OTHER:/PATH`, where OTHER is a file of the host; or `-`.
+    /// `OTHER:/PATH`, where OTHER is a file of the host; or `-`. What begins with `./` or `/./` is
+    /// always a path of the image.
     pub fn operand(&self, text: &OsStr) -> Operand {
         let bytes = text.as_bytes();
         if bytes == b"-" {
             return Operand::Standard;
+        }
+        if bytes.starts_with(b"./") || bytes.starts_with(b"/./") {
+            return Operand::Image(Address {
+                image: self.image.clone(),
+                path: self.directory.join(text),
+            });
         }
         if let Some(path) = bytes.strip_prefix(HOST.as_bytes()) {
             return Operand::Host(self.host.join(OsStr::from_bytes(path)));
@@ -90,6 +97,23 @@ impl Inside {
             }),
         }
     }
+}
+
+/// The word of a command that means this path of the image, whatever the path looks like: an
+/// option, an operator of find, `-`, or a file of the host or of another image.
+pub(super) fn word_for(path: PathBuf) -> OsString {
+    let bytes = path.as_os_str().as_bytes();
+    let is_plain = !bytes.starts_with(b"-")
+        && !matches!(bytes, b"!" | b"(" | b")")
+        && !bytes.starts_with(HOST.as_bytes())
+        && !bytes.windows(2).any(|pair| pair == b":/");
+    if is_plain {
+        return path.into();
+    }
+    let mark = if path.is_absolute() { "/." } else { "./" };
+    let mut word = OsString::from(mark);
+    word.push(path);
+    word
 }
 
 fn is_image(image: &OsStr) -> bool {

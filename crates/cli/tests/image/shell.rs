@@ -191,6 +191,44 @@ fn patterns_stand_for_files_and_the_host_has_commands() {
     assert_clean(&place.path("image"));
 }
 
+#[test]
+fn names_that_a_pattern_finds_are_always_of_the_image() {
+    let place = place();
+    place.image("other.img", "ext4", 16);
+    place.ok(&["mkdir", "other.img:/d"]);
+    place.ok(&["cp", "source/etc/one", "other.img:/d/file"]);
+    fs::create_dir(place.path("odd")).unwrap();
+    for name in ["host:source", "-", "-rf", "!"] {
+        fs::write(place.path("odd").join(name), name).unwrap();
+    }
+    fs::create_dir_all(place.path("odd/other.img:/d")).unwrap();
+    fs::write(place.path("odd/other.img:/d/file"), "inside").unwrap();
+    place.ok(&["cp", "-r", "odd", "image:/"]);
+    let done = |line: &str| place.ok(&["shell", "image", "-c", "cd odd", "-c", line]);
+    assert_eq!(done("cat -- ?"), "!-");
+    assert_eq!(done("cat */d/file"), "inside");
+    assert_eq!(done("cat /odd/*/d/file"), "inside");
+    let root = ["shell", "image:/odd", "-c", "cat /*.img:/d/file"];
+    place.ok(&["mv", "image:/odd/other.img:", "image:/"]);
+    assert_eq!(place.ok(&root), "inside");
+    assert_eq!(done("find * -name '!'"), "image:/odd/./!\n");
+    done("mkdir /backup");
+    done("mv * /backup");
+    assert_eq!(place.ok(&["ls", "image:/odd"]), "");
+    assert_eq!(
+        place.ok(&["ls", "image:/backup"]),
+        "!\n-\n-rf\nhost:source\n"
+    );
+    assert!(place.path("source/etc/one").exists());
+    place.ok(&["shell", "image:/backup", "-c", "rm *"]);
+    assert_eq!(place.ok(&["ls", "image:/backup"]), "");
+    // What is typed still names the host and other images.
+    let other = place.path("other.img");
+    let typed = format!("cat host:source/etc/one {}:/d/file", other.display());
+    assert_eq!(done(&typed), "1\n1\n");
+    assert_clean(&place.path("image"));
+}
+
 /// A shell on a pseudo-terminal that script(1) makes.
 struct Terminal<'a> {
     place: &'a Place,

@@ -29,7 +29,7 @@ use self::line::{Line, Word};
 use super::Where;
 use super::copying;
 use super::glob;
-use super::session::{Context, HOST, Inside};
+use super::session::{Context, HOST, Inside, word_for};
 use crate::output::{print, say, set_program};
 use crate::{CliResult, Failure};
 
@@ -200,12 +200,18 @@ fn expanded(context: &mut Context, pattern: &str) -> Vec<OsString> {
     let Some(inside) = context.shell() else {
         return Vec::new();
     };
-    let (prefix, paths) = match pattern.strip_prefix(HOST) {
+    match pattern.strip_prefix(HOST) {
         Some(pattern) => {
             let tree = glob::HostTree {
                 directory: &inside.host,
             };
-            (HOST, glob::expand(pattern.as_bytes(), &tree))
+            let word = |path: PathBuf| {
+                let mut word = OsString::from(HOST);
+                word.push(path);
+                word
+            };
+            let paths = glob::expand(pattern.as_bytes(), &tree).into_iter();
+            paths.map(word).collect()
         }
         None => {
             let address = Address {
@@ -219,15 +225,10 @@ fn expanded(context: &mut Context, pattern: &str) -> Vec<OsString> {
                 fs: &fs,
                 directory: &inside.directory,
             };
-            ("", glob::expand(pattern.as_bytes(), &tree))
+            let paths = glob::expand(pattern.as_bytes(), &tree).into_iter();
+            paths.map(word_for).collect()
         }
-    };
-    let word = |path: PathBuf| {
-        let mut word = OsString::from(prefix);
-        word.push(path);
-        word
-    };
-    paths.into_iter().map(word).collect()
+    }
 }
 
 /// Runs a program of the host in the host's directory; gives its status.
