@@ -109,7 +109,7 @@ pub(crate) struct Truncate {
 impl Mkdir {
     pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
         let session = Session::new(context, "finefs mkdir", &self.place);
-        session.edit_each(&self.operands, |_, at| self.make(at))
+        session.edit_named(&self.operands, |_, at| self.make(at))
     }
 
     fn make(&self, at: &At) -> finefs_image::Result<()> {
@@ -188,7 +188,7 @@ impl Touch {
             let from = |time| date::from(date, time).map_err(Failure::new);
             times = (from(times.0)?, from(times.1)?);
         }
-        session.edit_each(&self.operands, |_, at| self.touch(at, times))
+        session.edit_named(&self.operands, |_, at| self.touch(at, times))
     }
 
     fn touch(&self, at: &At, (accessed, modified): (Time, Time)) -> finefs_image::Result<()> {
@@ -266,7 +266,7 @@ impl Truncate {
                 None => return session.end(),
             }
         }
-        session.edit_each(&self.operands, |_, at| {
+        session.edit_named(&self.operands, |_, at| {
             let mut options = OpenOptions::new();
             let opened = options
                 .write(true)

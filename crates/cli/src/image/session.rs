@@ -154,8 +154,9 @@ impl<'c> Session<'c> {
         }
     }
 
-    /// The operands of files of images, patterns as the files that they stand for. What names a
-    /// file, or none at all, stays; so do all in a shell, where they were expanded.
+    /// The operands of files of images, patterns as the files that they stand for; where they are
+    /// changed, brackets alone make no pattern. What names a file, or none at all, stays; so do all
+    /// in a shell, where they were expanded.
     pub fn expanded(&mut self, words: &[OsString], access: Access) -> Vec<OsString> {
         let mut all = Vec::with_capacity(words.len());
         for word in words {
@@ -173,7 +174,12 @@ impl<'c> Session<'c> {
             return Vec::new();
         };
         let pattern = address.path.as_os_str().as_bytes();
-        if self.is_in_shell() || !glob::is_pattern(pattern) {
+        // Names with brackets are common enough that one which is missing is not to become others.
+        let is_pattern = match access {
+            Access::Read => glob::is_pattern(pattern),
+            Access::Write => pattern.iter().any(|byte| b"*?".contains(byte)),
+        };
+        if self.is_in_shell() || !is_pattern {
             return Vec::new();
         }
         // Who opens it next says what is wrong.
@@ -312,13 +318,24 @@ impl<'c> Session<'c> {
         Ok(At { fs, address })
     }
 
-    /// Does something to each operand that is to be changed, and ends.
+    /// Does something to each operand that is to be changed, patterns as the files that they stand
+    /// for, and ends.
     pub fn edit_each(
+        mut self,
+        operands: &[OsString],
+        edit: impl FnMut(&mut Session, &At) -> finefs_image::Result<()>,
+    ) -> CliResult<ExitCode> {
+        let operands = self.expanded(operands, Access::Write);
+        self.edit_named(&operands, edit)
+    }
+
+    /// The same with operands that are names as they stand, since they may be made.
+    pub fn edit_named(
         mut self,
         operands: &[OsString],
         mut edit: impl FnMut(&mut Session, &At) -> finefs_image::Result<()>,
     ) -> CliResult<ExitCode> {
-        for operand in &self.expanded(operands, Access::Write) {
+        for operand in operands {
             let result = self.write(operand);
             let result = result.and_then(|at| edit(&mut self, &at));
             self.check(result);

@@ -303,6 +303,32 @@ fn names_of_users_are_those_of_the_image() {
 }
 
 #[test]
+fn names_with_brackets_are_no_patterns_of_edits() {
+    let place = Place::new();
+    let image = place.image("image", "ext4", 32);
+    script(
+        &place,
+        &["touch image:/a1 image:/b1 image:/c1", "touch image:/a[1]"],
+    );
+    place.ok(&["rm", "image:/a[1]"]);
+    place.ok(&["rm", "-f", "image:/a[1]"]);
+    let said = place.fails(1, &["mv", "image:/a[1]", "image:/lost+found"]);
+    assert!(said.contains("image:/a[1]: no such file"), "{said}");
+    place.fails(1, &["chmod", "600", "image:/a[1]"]);
+    place.ok(&["truncate", "-s", "0", "image:/b[1]"]);
+    place.ok(&["mkdir", "image:/c[1]"]);
+    place.ok(&["touch", "image:/?1"]);
+    assert_eq!(
+        place.ok(&["ls", "image"]),
+        "?1\na1\nb1\nb[1]\nc1\nc[1]\nlost+found\n"
+    );
+    // In a pattern they are.
+    place.ok(&["rm", "image:/?[1]"]);
+    assert_eq!(place.ok(&["ls", "image"]), "b[1]\nc[1]\nlost+found\n");
+    assert_clean(&image);
+}
+
+#[test]
 fn moves_between_host_and_image_keep_all() {
     let place = Place::new();
     let image = place.image("image", "ext4", 32);
