@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use finefs_image::walk::{Found, Step, Walk};
-use finefs_image::{Attributes, Error, Result};
+use finefs_image::{Access, Attributes, Error, Result};
 
 use super::session::{At, Context, Session};
 use super::{Where, text};
@@ -83,15 +83,14 @@ pub(crate) struct Rmdir {
 
 impl Rm {
     pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
-        let session = Session::new(context, "finefs rm", &self.place);
-        if !self.has_leave() {
+        let mut session = Session::new(context, "finefs rm", &self.place);
+        let operands = session.expanded(&self.operands, Access::Write);
+        if !self.has_leave(operands.len()) {
             return session.end();
         }
-        session.edit_each(&self.operands, |session, at| {
-            match self.remove(session, at) {
-                Err(error) if self.force && error.is_missing() => Ok(()),
-                done => done,
-            }
+        session.edit_named(&operands, |session, at| match self.remove(session, at) {
+            Err(error) if self.force && error.is_missing() => Ok(()),
+            done => done,
         })
     }
 
@@ -99,9 +98,8 @@ impl Rm {
         self.asks || self.interactive == Some(When::Always)
     }
 
-    /// The one question of -I.
-    fn has_leave(&self) -> bool {
-        let count = self.operands.len();
+    /// The one question of -I, about so many files.
+    fn has_leave(&self, count: usize) -> bool {
         let is_much = count > 3 || self.recursive;
         if !(self.asks_once || self.interactive == Some(When::Once)) || !is_much || count == 0 {
             return true;

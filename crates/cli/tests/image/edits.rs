@@ -329,6 +329,23 @@ fn names_with_brackets_are_no_patterns_of_edits() {
 }
 
 #[test]
+fn rm_counts_what_a_pattern_stands_for() {
+    let place = Place::new();
+    let image = place.image("image", "ext4", 32);
+    script(
+        &place,
+        &["touch image:/a.1 image:/a.2 image:/a.3 image:/a.4"],
+    );
+    let asked = place.with_input(&["rm", "-I", "image:/a.*"], b"n\n");
+    let said = String::from_utf8(asked.stderr).unwrap();
+    assert!(said.contains("remove 4 arguments?"), "{said}");
+    assert_eq!(place.ok(&["ls", "image:/a.1"]), "image:/a.1\n");
+    place.with_input(&["rm", "-I", "image:/a.*"], b"y\n");
+    assert_eq!(place.ok(&["ls", "image"]), "lost+found\n");
+    assert_clean(&image);
+}
+
+#[test]
 fn moves_between_host_and_image_keep_all() {
     let place = Place::new();
     let image = place.image("image", "ext4", 32);
