@@ -114,6 +114,12 @@ impl Copying {
     }
 }
 
+/// Why a source of several stays where it is, as cp(1) and mv(1) say it.
+pub(super) fn just_made(from: &str, to: &str) -> Error {
+    let line = format!("will not overwrite just-created '{to}' with '{from}'");
+    Error::new("", line)
+}
+
 /// Ends a command that copied.
 pub(super) fn end(session: Session, copying: &Copying) -> CliResult<ExitCode> {
     let code = session.end()?;

@@ -1,5 +1,6 @@
 //! `finefs cp`
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -186,7 +187,7 @@ impl Cp {
             return session.end();
         }
         let options = self.options(is_image(&to));
-        let mut tasks = Vec::new();
+        let mut tasks = Tasks::default();
         for source in &sources {
             let result = match source {
                 Operand::Standard => destination.take_input(OsStr::new("-"), &options),
@@ -196,12 +197,12 @@ impl Cp {
                 source if self.is_stream(source) => destination.take_stream(source, &options),
                 source => destination
                     .task(&mut session, source)
-                    .map(|task| tasks.push(task)),
+                    .and_then(|task| tasks.add(task, &options)),
             };
             session.check(result);
         }
         let copying = Copying::new(options, self.verbose);
-        copying.run(&mut session, tasks)?;
+        copying.run(&mut session, tasks.all)?;
         copying::end(session, &copying)
     }
 
@@ -373,6 +374,37 @@ fn print(
     }
     let flushed = output.flush();
     flushed.map_err(|error| Error::host(shown, error))
+}
+
+/// What is to be copied, to another place each.
+#[derive(Default)]
+struct Tasks {
+    all: Vec<Task>,
+    /// The names that files get, and which these are.
+    names: HashMap<OsString, String>,
+}
+
+impl Tasks {
+    /// Of files with one name the first has it, if it is there.
+    fn add(&mut self, task: Task, options: &Options) -> finefs_image::Result<()> {
+        let follow = match options.links {
+            Links::Kept => Follow::No,
+            Links::FollowedIfNamed | Links::Followed => Follow::Yes,
+        };
+        let found = task.source.attributes(&task.name, follow);
+        if found.is_ok_and(|found| !found.is_directory()) {
+            let from = task.source.shown(&task.name);
+            match self.names.get(&task.to) {
+                Some(first) if *first == from || options.existing == Existing::Kept => {
+                    return Ok(());
+                }
+                Some(_) => return Err(copying::just_made(&from, &task.sink.shown(&task.to))),
+                None => self.names.insert(task.to.clone(), from),
+            };
+        }
+        self.all.push(task);
+        Ok(())
+    }
 }
 
 /// Where copies go: into a directory, or to a name in one.

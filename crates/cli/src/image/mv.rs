@@ -1,7 +1,9 @@
 //! `finefs mv`
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use finefs_image::address::split_path;
@@ -86,9 +88,10 @@ impl Mv {
             session.fail("no operand is in an image; write IMAGE:/PATH, or use mv");
             return session.end();
         }
+        let mut made = Made::default();
         for source in &sources {
             let is_several = sources.len() > 1 || has_directory;
-            let moved = self.move_one(&mut session, source, &to, is_several);
+            let moved = self.move_one(&mut session, source, &to, is_several, &mut made);
             session.check(moved);
         }
         session.end()
@@ -100,15 +103,16 @@ impl Mv {
         source: &Operand,
         to: &Operand,
         is_several: bool,
+        made: &mut Made,
     ) -> finefs_image::Result<()> {
         match (source, to) {
             (Operand::Image(from), Operand::Image(to)) if from.image == to.image => {
-                self.rename(session, from, to, is_several)
+                self.rename(session, from, to, is_several, made)
             }
             (Operand::Standard, _) | (_, Operand::Standard) => {
                 Err(Error::new("-", "cannot be moved"))
             }
-            _ => self.copy(session, source, to, is_several),
+            _ => self.copy(session, source, to, is_several, made),
         }
     }
 
@@ -128,6 +132,7 @@ impl Mv {
         from: &Address,
         to: &Address,
         is_several: bool,
+        made: &mut Made,
     ) -> finefs_image::Result<()> {
         let fs = session.images.open(from, Access::Write)?;
         let at = |address: &Address| At {
@@ -164,8 +169,14 @@ impl Mv {
             if !self.may_replace(&source, existing, &place.address.to_string()) {
                 return Ok(());
             }
+            made.check(
+                existing,
+                &from.address.to_string(),
+                &place.address.to_string(),
+            )?;
         }
         from.told(fs.rename(from.path(), place.path()))?;
+        made.0.insert(source.ino);
         if self.verbose {
             let line = format!("renamed '{}' -> '{}'\n", from.address, place.address);
             print(&line).map_err(Error::from)?;
@@ -179,6 +190,7 @@ impl Mv {
         source: &Operand,
         to: &Operand,
         is_several: bool,
+        made: &mut Made,
     ) -> finefs_image::Result<()> {
         let destination = Destination::find(session, to, !self.no_target_directory)?;
         if is_several && !destination.is_directory() {
@@ -190,9 +202,11 @@ impl Mv {
         }
         if let Some(existing) = task.sink.find(&task.to)? {
             let source = task.source.attributes(&task.name, Follow::No)?;
-            if !self.may_replace(&source, &existing, &task.sink.shown(&task.to)) {
+            let (from, to) = (task.source.shown(&task.name), task.sink.shown(&task.to));
+            if !self.may_replace(&source, &existing, &to) {
                 return Ok(());
             }
+            made.check(&existing, &from, &to)?;
         }
         let options = Options {
             is_recursive: true,
@@ -205,13 +219,31 @@ impl Mv {
             ..Options::default()
         };
         let copying = Copying::new(options, self.verbose);
+        let (sink, name) = (Arc::clone(&task.sink), task.to.clone());
         copying.run(session, vec![task])?;
         match copying.is_complete() {
-            true => remove(session, source),
+            true => {
+                made.0.extend(sink.find(&name)?.map(|found| found.ino));
+                remove(session, source)
+            }
             false => Err(Error::new(
                 "",
                 "the source stays, since not all of it was copied",
             )),
+        }
+    }
+}
+
+/// The inodes of what a command has moved: two sources with one name do not replace each other.
+#[derive(Default)]
+struct Made(HashSet<u64>);
+
+impl Made {
+    /// Refuses what would replace one of them.
+    fn check(&self, existing: &Attributes, from: &str, to: &str) -> finefs_image::Result<()> {
+        match !existing.is_directory() && self.0.contains(&existing.ino) {
+            true => Err(copying::just_made(from, to)),
+            false => Ok(()),
         }
     }
 }

@@ -346,6 +346,52 @@ fn rm_counts_what_a_pattern_stands_for() {
 }
 
 #[test]
+fn moves_and_copies_do_not_replace_what_they_have_just_made() {
+    let place = Place::new();
+    let image = place.image("image", "ext4", 32);
+    for name in ["a", "b"] {
+        fs::create_dir(place.path(name)).unwrap();
+        fs::write(place.path(name).join("conf"), name).unwrap();
+    }
+    fs::create_dir(place.path("all")).unwrap();
+    place.ok(&["cp", "-r", "a", "b", "image:/"]);
+    place.ok(&["mkdir", "image:/all", "image:/other"]);
+    for words in [
+        &["cp", "image:/*/conf", "all"][..],
+        &["cp", "a/conf", "b/conf", "image:/other"],
+        &["mv", "image:/?/conf", "image:/all"],
+        &["mv", "a/conf", "b/conf", "image:/other"],
+    ] {
+        let said = place.fails(1, words);
+        assert!(
+            said.contains("will not overwrite just-created") && said.lines().count() == 1,
+            "{words:?}: {said}"
+        );
+    }
+    assert_eq!(fs::read(place.path("all/conf")).unwrap(), b"a");
+    assert_eq!(
+        place.ok(&[
+            "cat",
+            "image:/all/conf",
+            "image:/other/conf",
+            "image:/b/conf"
+        ]),
+        "aab"
+    );
+    assert!(!place.path("a/conf").exists() && place.path("b/conf").exists());
+    // A source that is missing has made nothing; -n leaves the second; a file that is named twice
+    // is copied once.
+    place.ok(&["rm", "image:/other/conf"]);
+    let said = place.fails(1, &["cp", "a/conf", "b/conf", "image:/other"]);
+    assert!(said.contains("a/conf: No such file"), "{said}");
+    place.ok(&["mkdir", "image:/third"]);
+    place.ok(&["cp", "-n", "b/conf", "image:/all/conf", "image:/third"]);
+    assert_eq!(place.ok(&["cat", "image:/third/conf"]), "b");
+    place.ok(&["cp", "b/conf", "b/conf", "image:/third"]);
+    assert_clean(&image);
+}
+
+#[test]
 fn moves_between_host_and_image_keep_all() {
     let place = Place::new();
     let image = place.image("image", "ext4", 32);
