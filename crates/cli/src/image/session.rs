@@ -262,9 +262,14 @@ impl<'c> Session<'c> {
 
     /// The operands of what is read; in a shell the directory if there are none.
     pub fn operands(&mut self, given: &[OsString]) -> Vec<OsString> {
+        self.operands_to(Access::Read, given)
+    }
+
+    /// The same of what is read or changed.
+    pub fn operands_to(&mut self, access: Access, given: &[OsString]) -> Vec<OsString> {
         match given {
             [] if self.context.shell.is_some() => vec![OsString::from(".")],
-            given => self.expanded(given, Access::Read),
+            given => self.expanded(given, access),
         }
     }
 

@@ -100,6 +100,7 @@ fn scripts_stop_at_the_first_failure_and_say_where() {
         ("touch a; touch b", 2, "';': there are no pipes"),
         ("rm etc/*.none", 1, "etc/*.none: no such file"),
         ("!exit 7", 7, "failed with status 7"),
+        ("!kill -9 $$", 137, "failed with status 137"),
         ("lls /nowhere", 2, "nowhere"),
         ("mount x", 2, "unrecognized subcommand"),
         ("shell image", 2, "unrecognized subcommand"),
@@ -189,6 +190,29 @@ fn patterns_stand_for_files_and_the_host_has_commands() {
     let said = place.fails(1, &["rm", "image:/q*"]);
     assert_eq!(said, "finefs rm: image:/q*: no such file or directory\n");
     assert_clean(&place.path("image"));
+}
+
+#[test]
+fn what_may_fail_and_what_has_no_operand_is_done_as_elsewhere() {
+    let place = place();
+    let printed = |lines: &[&str]| {
+        let mut words = vec!["shell", "image"];
+        lines.iter().for_each(|line| words.extend(["-c", line]));
+        place.ok(&words)
+    };
+    // The host's commands may fail too.
+    let lines = b"-!echo one; exit 7\n - !kill -9 $$\n-! echo two\n";
+    let output = place.with_input(&["shell", "image"], lines);
+    assert_eq!(output.stdout, b"one\ntwo\n", "{output:?}");
+    assert!(output.status.success(), "{output:?}");
+    // find has the directory for an operand also where it deletes, and leaves it.
+    printed(&["cd etc", "touch a.log b.log", "find -name '*.log' -delete"]);
+    assert_eq!(place.ok(&["ls", "image:/etc"]), "conf.d\none\n");
+    printed(&["cd etc", "find -delete"]);
+    assert_eq!(place.ok(&["ls", "image:/etc"]), "");
+    assert_clean(&place.path("image"));
+    printed(&["find . -delete"]);
+    assert_eq!(place.ok(&["ls", "image"]), "");
 }
 
 #[test]

@@ -53,6 +53,8 @@ struct Search<'a> {
     records: Vec<Record>,
     /// After -quit.
     is_over: bool,
+    /// The directory of a shell, `.`, which -delete leaves there as find(1) does.
+    keeps_start: bool,
 }
 
 impl Find {
@@ -97,12 +99,14 @@ impl Find {
             printer: Printer::new(),
             records: Vec::new(),
             is_over: false,
+            keeps_start: false,
         };
-        let operands = match query.deletes {
-            true => session.expanded(&self.words, Access::Write),
-            false => session.operands(&self.words),
+        let access = match query.deletes {
+            true => Access::Write,
+            false => Access::Read,
         };
-        for operand in &operands {
+        for operand in &session.operands_to(access, &self.words) {
+            search.keeps_start = operand == ".";
             let at = match query.deletes {
                 true => session.write(operand),
                 false => session.read(operand),
@@ -172,6 +176,7 @@ impl Search<'_> {
         let (actions, is_pruned) = (context.actions, context.is_pruned);
         for action in actions {
             match action {
+                Expression::Delete if self.keeps_start && found.depth == 0 => {}
                 Expression::Delete => {
                     let done = match found.attributes.is_directory() {
                         true => at.fs.remove_dir(at.path()),

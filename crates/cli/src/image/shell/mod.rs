@@ -18,6 +18,7 @@ mod words;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::Ordering;
@@ -153,8 +154,11 @@ fn script(
 
 /// Does one line, and says what fails.
 fn execute(text: &str, context: &mut Context) -> Outcome {
-    if let Some(words) = text.trim_start().strip_prefix('!') {
-        return Outcome::Next(run_on_host(context, "sh", &["-c".into(), words.into()]));
+    let start = text.trim_start();
+    let may_fail = start.strip_prefix('-').map(str::trim_start);
+    if let Some(words) = may_fail.unwrap_or(start).strip_prefix('!') {
+        let status = run_on_host(context, "sh", &["-c".into(), words.into()]);
+        return Outcome::Next(if may_fail.is_some() { 0 } else { status });
     }
     let line = match Line::parse(text, &mut |pattern| expanded(context, pattern)) {
         Ok(Some(line)) => line,
@@ -231,7 +235,8 @@ fn expanded(context: &mut Context, pattern: &str) -> Vec<OsString> {
     }
 }
 
-/// Runs a program of the host in the host's directory; gives its status.
+/// Runs a program of the host in the host's directory; gives its status, that of sh(1) where a
+/// signal has ended it.
 fn run_on_host(context: &mut Context, program: &str, words: &[OsString]) -> u8 {
     let host = context.shell().map(|inside| inside.host.clone());
     let mut command = Command::new(program);
@@ -239,10 +244,11 @@ fn run_on_host(context: &mut Context, program: &str, words: &[OsString]) -> u8 {
         .args(words)
         .current_dir(host.unwrap_or_else(|| ".".into()));
     match command.status() {
-        Ok(status) => status
-            .code()
-            .and_then(|code| code.try_into().ok())
-            .unwrap_or(1),
+        Ok(status) => {
+            let signal = status.signal().map(|signal| 128 + signal);
+            let code = status.code().or(signal);
+            code.and_then(|code| code.try_into().ok()).unwrap_or(1)
+        }
         Err(error) => told(Err(Failure::new(Error::host(program, error)))),
     }
 }
