@@ -42,7 +42,7 @@ pub(super) struct Members {
     excluded: Excluded,
     /// More names, of a file with a line for each; - for standard input
     #[arg(short = 'T', long, value_name = "FILE")]
-    files_from: Vec<PathBuf>,
+    pub files_from: Vec<PathBuf>,
     /// What -T reads has a zero byte behind each name, not a new line
     #[arg(long)]
     null: bool,

@@ -155,6 +155,13 @@ impl Tar {
             session.fail("-j: there is no bzip2; pack by --zstd, -J or -z, or through bzip2(1)");
             return session.end();
         }
+        if self.create && self.operands.is_empty() && self.members.files_from.is_empty() {
+            session.fail_with(
+                2,
+                "an empty archive is not made: name files, . for all, or -T",
+            );
+            return session.end();
+        }
         // Members come before the directory, unless that is given by -C.
         if self.extract && self.members.directory.is_none() {
             self.members.directory = self.operands.pop();

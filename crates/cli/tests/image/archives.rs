@@ -159,11 +159,16 @@ fn archives_that_cannot_be_written_leave_nothing() {
         let said = place.fails(1, &[&["tar"], words].concat());
         assert!(said.contains(part) && said.lines().count() == 1, "{said}");
     }
+    let said = place.fails(2, &["tar", "-cf", "archive", "-C", "image:/"]);
+    assert!(said.contains("an empty archive is not made"), "{said}");
     assert_eq!(bytes_of(&place.path("archive")), b"as it was");
     let names = fs::read_dir(place.path("")).unwrap();
     let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert!(!names.any(|name| name.starts_with(".archive")));
     place.fails(2, &["tar", "-f", "archive", "image"]);
+    // A list of names may be empty.
+    place.ok(&["tar", "-cf", "none", "-C", "image:/", "-T", "/dev/null"]);
+    assert_eq!(place.ok(&["tar", "-tf", "none"]), "");
 }
 
 /// What lies below a directory of an image or of the host, in the order of names.
