@@ -118,13 +118,13 @@ impl Diff {
             false => progress::during("comparing", work),
         }
         drop((first, second));
-        if let Err(Failure(line)) = result.and_then(|()| printer.flush()) {
+        let printed = result.and_then(|()| match self.json {
+            true => print_json(&differences.iter().map(record).collect::<Vec<_>>()),
+            false => printer.flush(),
+        });
+        if let Err(Failure(line)) = printed {
             session.fail_with(TROUBLE, line);
             return session.end();
-        }
-        if self.json {
-            let records: Vec<Record<'_>> = differences.iter().map(record).collect();
-            print_json(&records)?;
         }
         for error in errors {
             session.fail_with(TROUBLE, error);

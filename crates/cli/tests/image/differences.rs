@@ -117,9 +117,12 @@ fn what_is_excluded_is_no_difference() {
     assert_eq!(output.status.code(), Some(1));
     place.ok(&[&excluded[..], &["-x", "kept"]].concat());
     // What cannot be printed is trouble, as with diff(1).
-    let full = fs::OpenOptions::new().write(true).open("/dev/full");
-    let status = place.finefs(&options).stdout(full.unwrap()).status();
-    assert_eq!(status.unwrap().code(), Some(2));
+    for form in [&[][..], &["--json"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        let words = [&options[..], form].concat();
+        let status = place.finefs(&words).stdout(full.unwrap()).status();
+        assert_eq!(status.unwrap().code(), Some(2), "{form:?}");
+    }
     // Who reads a layer may go at any time.
     let script = format!(
         "{} diff --oci - image tree 2>said | head -c 1 >/dev/null; test ! -s said",
