@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::str::FromStr;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args};
 use finefs::{FileFlags, FileKind};
 use finefs_image::walk::{Step, Walk};
@@ -75,7 +76,11 @@ pub(crate) struct Lsattr {
 #[derive(Args)]
 pub(crate) struct Chattr {
     /// + and the letters of flags to set, - and those to take away, = and all that are to be set
-    #[arg(value_name = "+-=[aAcdDEiPsStTu]", allow_hyphen_values = true)]
+    #[arg(
+        value_name = "+-=[aAcdDEiPsStTu]",
+        allow_hyphen_values = true,
+        value_parser = OsStringValueParser::new().try_map(First::read)
+    )]
     first: First,
     /// What is changed; symbolic links and special files are left out
     #[arg(value_name = "IMAGE:/PATH", required_unless_present = "project")]
@@ -127,13 +132,11 @@ enum First {
     File(OsString),
 }
 
-impl FromStr for First {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<First, String> {
-        match text.starts_with(['+', '-', '=']) {
-            true => text.parse().map(First::Change),
-            false => Ok(First::File(text.into())),
+impl First {
+    fn read(word: OsString) -> Result<First, String> {
+        match word.as_encoded_bytes() {
+            [b'+' | b'-' | b'=', ..] => word.to_string_lossy().parse().map(First::Change),
+            _ => Ok(First::File(word)),
         }
     }
 }

@@ -192,6 +192,10 @@ impl Setfattr {
     pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
         let mut session = Session::new(context, "finefs setfattr", &self.place);
         if let Some(file) = &self.restore {
+            if self.operands.len() > 1 {
+                session.fail("--restore takes one IMAGE:/PATH, which the files are below");
+                return session.end();
+            }
             let restored = self.restore(&mut session, file);
             session.check(restored);
             return session.end();

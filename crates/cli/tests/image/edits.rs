@@ -220,6 +220,8 @@ fn attributes_of_a_tree_are_printed_and_restored() {
         logical.contains("# file: image:/d/link\nuser.a\n"),
         "{logical}"
     );
+    let said = place.fails(1, &["setfattr", "--restore=dump", "image:/", "other:/"]);
+    assert!(said.contains("takes one IMAGE:/PATH"), "{said}");
     fs::write(place.path("dump"), "# file: none\nuser.a=0x1\n").unwrap();
     let said = place.fails(1, &["setfattr", "--restore=dump", "image:/"]);
     assert!(said.contains("dump: line 2: invalid value"), "{said}");

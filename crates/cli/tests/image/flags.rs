@@ -1,5 +1,7 @@
 //! `finefs lsattr`, `finefs chattr` and `finefs trim`, judged by debugfs and e2fsck.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 use crate::support::{Place, assert_clean, debugfs};
@@ -78,6 +80,18 @@ fn files_count_for_projects() {
     assert_clean(&image);
     let said = place.fails(1, &["chattr", "y", "image:/dir"]);
     assert!(said.contains("the flags begin with +, - or ="), "{said}");
+    // With a project only, the first may be a name of any bytes.
+    place.ok(&["touch", "image:/bad"]);
+    let name = OsStr::from_bytes(b"image:/bad\xff");
+    place
+        .finefs(&["mv", "image:/bad"])
+        .arg(name)
+        .status()
+        .unwrap();
+    let done = place.finefs(&["chattr", "-p", "9"]).arg(name).output();
+    assert!(done.as_ref().unwrap().status.success(), "{done:?}");
+    let shown = place.finefs(&["lsattr", "-p"]).arg(name).output().unwrap();
+    assert!(shown.stdout.starts_with(b"    9 "), "{shown:?}");
     place.image("plain", "ext4", 16);
     place.fails(1, &["chattr", "-p", "7", "plain:/lost+found"]);
     let said = place.fails(1, &["quota", "plain"]);
