@@ -533,6 +533,66 @@ fn octal(byte: u8) -> Vec<u8> {
     format!("\\{byte:03o}").into_bytes()
 }
 
+/// How many columns and rows names stand in.
+struct Table {
+    columns: usize,
+    rows: usize,
+    is_across: bool,
+}
+
+impl Table {
+    /// The one of most columns that is not wider than the terminal; of one where none is.
+    fn that_fits(lengths: &[usize], width: usize, is_across: bool) -> Table {
+        let all = lengths.len();
+        let of = |columns| {
+            let rows = all.div_ceil(columns);
+            let columns = if is_across {
+                columns
+            } else {
+                all.div_ceil(rows)
+            };
+            Table {
+                columns,
+                rows,
+                is_across,
+            }
+        };
+        // A name of one letter and two blanks are the least that a column takes.
+        let most = all.min(width.saturating_add(2) / 3);
+        let fits = |table: &Table| {
+            let widths = table.widths(lengths);
+            widths.iter().map(|column| column + 2).sum::<usize>() < width.saturating_add(2)
+        };
+        let mut tables = (1..=most).rev().map(of);
+        tables.find(fits).unwrap_or(Table {
+            columns: 1,
+            rows: all,
+            is_across,
+        })
+    }
+
+    /// Which name stands at a place.
+    fn index(&self, column: usize, row: usize) -> usize {
+        match self.is_across {
+            true => row * self.columns + column,
+            false => column * self.rows + row,
+        }
+    }
+
+    /// The widest name of each column.
+    fn widths(&self, lengths: &[usize]) -> Vec<usize> {
+        let mut widths = vec![0; self.columns];
+        for (index, length) in lengths.iter().enumerate() {
+            let column = match self.is_across {
+                true => index % self.columns,
+                false => index / self.rows,
+            };
+            widths[column] = (*length).max(widths[column]);
+        }
+        widths
+    }
+}
+
 /// In columns, down first as ls does on a terminal, or across.
 fn print_columns(
     printer: &mut Printer,
@@ -541,45 +601,19 @@ fn print_columns(
     is_across: bool,
 ) -> CliResult<()> {
     let length = |name: &Vec<u8>| String::from_utf8_lossy(name).chars().count();
-    // Which name stands at a place of a table of so many columns and rows.
-    let at = |column: usize, row: usize, (columns, rows): (usize, usize)| match is_across {
-        true => names.get(row * columns + column),
-        false => names.get(column * rows + row),
-    };
-    let widest = |table: (usize, usize)| -> Vec<usize> {
-        let names = |column| (0..table.1).filter_map(move |row| at(column, row, table));
-        let columns = 0..table.0;
-        columns
-            .map(|column| names(column).map(length).max().unwrap_or(0))
-            .collect()
-    };
-    let fits = |table: &(usize, usize)| {
-        let widths = widest(*table)
-            .iter()
-            .map(|column| column + 2)
-            .sum::<usize>();
-        widths < width + 2
-    };
-    let all = names.len();
-    let table = match is_across {
-        true => (1..=all)
-            .rev()
-            .map(|columns| (columns, all.div_ceil(columns)))
-            .find(fits),
-        false => (1..=all).map(|rows| (all.div_ceil(rows), rows)).find(fits),
-    };
-    let table = table.unwrap_or((1, all));
-    let (widths, rows) = (widest(table), table.1);
-    for row in 0..rows.min(names.len()) {
+    let lengths: Vec<usize> = names.iter().map(length).collect();
+    let table = Table::that_fits(&lengths, width, is_across);
+    let widths = table.widths(&lengths);
+    for row in 0..table.rows.min(names.len()) {
         let mut line = Vec::new();
         for (column, width) in widths.iter().enumerate() {
-            let Some(name) = at(column, row, table) else {
+            let Some(name) = names.get(table.index(column, row)) else {
                 break;
             };
             line.extend(name);
-            let is_last = column + 1 == widths.len();
-            if !is_last && at(column + 1, row, table).is_some() {
-                line.extend(vec![b' '; width + 2 - length(name)]);
+            let next = table.index(column + 1, row);
+            if column + 1 < widths.len() && next < names.len() {
+                line.extend(vec![b' '; width + 2 - lengths[table.index(column, row)]]);
             }
         }
         line.push(b'\n');
@@ -617,4 +651,34 @@ fn print_commas(printer: &mut Printer, names: &[Vec<u8>], width: usize) -> CliRe
         text.push(b'\n');
     }
     printer.put(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_columns_are_taken_as_fit() {
+        let table = |lengths: &[usize], width, is_across| {
+            let table = Table::that_fits(lengths, width, is_across);
+            (table.columns, table.rows, table.widths(lengths))
+        };
+        // Four names of two letters, and six blanks between them.
+        assert_eq!(table(&[2; 4], 14, true), (4, 1, vec![2; 4]));
+        assert_eq!(table(&[2; 4], 13, true), (3, 2, vec![2; 3]));
+        assert_eq!(table(&[2; 4], 13, false), (2, 2, vec![2; 2]));
+        assert_eq!(table(&[1, 5, 1], 9, true), (2, 2, vec![1, 5]));
+        assert_eq!(table(&[1, 5, 1], 9, false), (2, 2, vec![5, 1]));
+        assert_eq!(table(&[], 80, true), (1, 0, vec![0]));
+        assert_eq!(table(&[1; 5], usize::MAX / 2, false).0, 5);
+        // Many names are tried by few tables, whether they fit or not.
+        let mut many = vec![1; 200_000];
+        for is_across in [true, false] {
+            assert_eq!(table(&many, 80, is_across).0, 27);
+        }
+        many[7] = 100;
+        for is_across in [true, false] {
+            assert_eq!(table(&many, 80, is_across).0, 1);
+        }
+    }
 }
