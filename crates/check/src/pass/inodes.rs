@@ -644,9 +644,7 @@ impl Sink for Claiming<'_> {
         self.clusters += 1;
         // The indirect blocks of the resize inode are the reserved ones of the descriptor table.
         let is_first = !std::mem::replace(&mut self.has_node, true);
-        if self.is_resize && is_first {
-            self.check.claim(block, 1);
-        } else if !self.is_resize {
+        if is_first || !self.is_resize {
             self.check.claim(block, 1);
         }
         true

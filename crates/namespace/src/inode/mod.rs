@@ -4,6 +4,7 @@
 //! |---|---|
 //! | (here) | the inode: its words, what its kind adds, and its lock |
 //! | `references`, `split_references` | users, counted so that CPUs do not pass its line around |
+//! | `marks` | what is said of it in a bit each |
 //! | `size` | the memory that it takes |
 //! | `inode_table` | the inodes in memory, by number |
 //! | `acl`, `acl_cell` | what an ACL says and whom it lets; where permission checks find it |
@@ -28,6 +29,7 @@
 pub(crate) mod acl;
 pub(crate) mod acl_cell;
 pub(crate) mod inode_table;
+mod marks;
 pub(crate) mod references;
 mod size;
 mod split_references;
@@ -57,6 +59,7 @@ use crate::inode::acl_cell::{AclCell, AclMarks};
 use crate::inode::references::References;
 use crate::names::name_table::NameTable;
 use crate::schemes::{DataLock, LockingScheme, Scheme};
+pub(crate) use marks::Capabilities;
 pub(crate) use size::INODE_BYTES;
 
 /// A cell of the inode table.
@@ -139,6 +142,7 @@ pub(crate) struct Core {
     is_old_form: bool,
     /// Made here: the store has nothing of it.
     is_new: bool,
+    /// See [`marks`].
     marks: AtomicU8,
     pub generation: u32,
     pub ino: Ino,
@@ -164,24 +168,6 @@ pub(crate) struct Core {
 // The locks of the schedulers' builds are larger.
 #[cfg(not(any(loom, feature = "shuttle")))]
 const _: () = assert!(offset_of!(Core, body) <= 96 && size_of::<Inode>() <= 296);
-
-/// Marks of a [`Core`]: a link may not revive the inode without names.
-const UNNAMED: u8 = 1;
-/// Somebody has looked for capabilities.
-const LOOKED_FOR_CAPABILITIES: u8 = 2;
-/// It had capabilities, and may have them still.
-const HAS_CAPABILITIES: u8 = 4;
-
-/// Whether a file has capabilities, which changes of its data take away (Linux `S_NOSEC`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Capabilities {
-    /// Nobody has looked.
-    Unknown,
-    /// It has none, and gets none without becoming [`Capabilities::Maybe`].
-    None,
-    /// It had some, and may have them still.
-    Maybe,
-}
 
 /// What most inodes never need: made by the first who does.
 struct Rare {
@@ -481,19 +467,6 @@ impl Core {
         self.is_old_form
     }
 
-    /// True for a file made without a name that may still get one (O_TMPFILE).
-    pub fn is_unnamed(&self) -> bool {
-        self.marks.load(Ordering::Acquire) & UNNAMED != 0
-    }
-
-    /// Says whether a link may revive the inode without names.
-    pub fn set_unnamed(&self, _evidence: &MutexGuard<'_, Guarded>, is_unnamed: bool) {
-        match is_unnamed {
-            true => self.marks.fetch_or(UNNAMED, Ordering::Release),
-            false => self.marks.fetch_and(!UNNAMED, Ordering::Release),
-        };
-    }
-
     /// The inode's lock. Several inodes only in ascending order of number.
     pub fn lock(&self) -> MutexGuard<'_, Guarded> {
         self.lock.lock_nested(self.ino.0)
@@ -522,27 +495,6 @@ impl Core {
     /// True when there were never extended attributes: to ask needs no place for them.
     pub fn never_had_xattrs(&self) -> bool {
         self.is_new && self.rare.get().is_none()
-    }
-
-    /// What is known of its capabilities.
-    #[inline]
-    pub fn capabilities(&self) -> Capabilities {
-        match self.marks.load(Ordering::Relaxed) {
-            marks if marks & HAS_CAPABILITIES != 0 => Capabilities::Maybe,
-            marks if marks & LOOKED_FOR_CAPABILITIES != 0 => Capabilities::None,
-            _ => Capabilities::Unknown,
-        }
-    }
-
-    /// Notes that it has some, or none: unless somebody has noted that it has. True where it may
-    /// have some.
-    pub fn note_capabilities(&self, has_some: bool) -> bool {
-        let mark = match has_some {
-            true => HAS_CAPABILITIES,
-            false => LOOKED_FOR_CAPABILITIES,
-        };
-        let before = self.marks.fetch_or(mark, Ordering::Relaxed);
-        (before | mark) & HAS_CAPABILITIES != 0
     }
 
     /// True when its extended attributes may have been changed: they are in memory.

@@ -664,9 +664,9 @@ mod tests {
             (table.columns, table.rows, table.widths(lengths))
         };
         // Four names of two letters, and six blanks between them.
-        assert_eq!(table(&[2; 4], 14, true), (4, 1, vec![2; 4]));
-        assert_eq!(table(&[2; 4], 13, true), (3, 2, vec![2; 3]));
-        assert_eq!(table(&[2; 4], 13, false), (2, 2, vec![2; 2]));
+        assert_eq!(table(&[2; 4], 15, true), (4, 1, vec![2; 4]));
+        assert_eq!(table(&[2; 4], 14, true), (3, 2, vec![2; 3]));
+        assert_eq!(table(&[2; 4], 14, false), (2, 2, vec![2; 2]));
         assert_eq!(table(&[1, 5, 1], 9, true), (2, 2, vec![1, 5]));
         assert_eq!(table(&[1, 5, 1], 9, false), (2, 2, vec![5, 1]));
         assert_eq!(table(&[], 80, true), (1, 0, vec![0]));
