@@ -55,16 +55,16 @@ fn a_frozen_image_can_be_copied_and_changes_wait() {
         fs::create_dir(mount_point.join("waiting")).unwrap();
         for round in 0..2 {
             fs::write(mount_point.join(format!("file-{round}")), vec![3; 300_000]).unwrap();
+            let marked = mount_point.join(format!("marked-{round}"));
+            fs::write(&marked, vec![4; 100_000]).unwrap();
             succeed(finefs().arg("freeze").arg(&mount_point));
             let line = fail(finefs().arg("freeze").arg(&mount_point));
             assert!(line.contains("frozen already"), "{line}");
 
             let waiting = writers(&place, round);
-            // A change of attributes waits too, and no sync waits for it.
+            // A change of attributes waits too, and no sync of another file waits for it.
             let mut chattr = Command::new("chattr");
-            chattr
-                .arg("+i")
-                .arg(mount_point.join(format!("file-{round}")));
+            chattr.arg("+i").arg(&marked);
             let mut chattr = chattr.spawn().unwrap();
             // Nothing was written meanwhile, and reading goes on.
             let copy = place.path().join("copy");

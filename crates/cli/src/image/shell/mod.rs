@@ -49,7 +49,13 @@ pub(crate) struct Shell {
     #[arg(short, long, value_name = "SCRIPT")]
     file: Option<PathBuf>,
     /// Do what LINE says; may be there several times
-    #[arg(short, long, value_name = "LINE", conflicts_with = "file")]
+    #[arg(
+        short,
+        long,
+        value_name = "LINE",
+        conflicts_with = "file",
+        allow_hyphen_values = true
+    )]
     command: Vec<String>,
     /// Change nothing
     #[arg(short, long)]
