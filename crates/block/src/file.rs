@@ -384,7 +384,7 @@ fn claim_backing(metadata: &std::fs::Metadata) -> Result<Option<File>, OpenError
         true => in_use::backing_file_of(metadata),
         false => None,
     };
-    // In another mount namespace the path may name anything.
+    // In another mount namespace the path may name anything; the open of a pipe would wait.
     let open = |path| {
         let mut options = OpenOptions::new();
         let options = options.read(true).custom_flags(libc::O_NONBLOCK);

@@ -60,9 +60,9 @@ pub(super) fn check(check: &Check, found: &mut Findings) -> (Vec<u32>, Usage) {
         }
     }
     check.used.store(all.used, Relaxed);
-    bad_blocks(check, &mut all);
     xattrs::blocks(check, &mut all);
     xattrs::values(check, &mut all);
+    bad_blocks(check, &mut all);
     if check.has_large_files.load(Relaxed) {
         let (has, rev) = (
             check.fs.has_ro(RoCompat::LARGE_FILE),

@@ -46,6 +46,37 @@ fn a_cluster_is_mapped_by_two_leaves() {
     assert!(report.clean, "{report}");
 }
 
+/// In the data of a file, and in the block of its attributes, which is claimed after all inodes.
+#[test]
+fn a_bad_block_that_is_in_use_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, file) = (dir.path().join("image"), dir.path().join("file"));
+    std::fs::write(&file, "data").unwrap();
+    let make = ["-q", "-t", "ext4", "-I", "128"];
+    support::run(Command::new("mke2fs").args(make).arg(&image).arg("8M"));
+    let debugfs = |request: &str| {
+        let mut debugfs = Command::new("debugfs");
+        support::run(debugfs.args(["-w", "-R", request]).arg(&image))
+    };
+    debugfs(&format!("write {} f", file.display()));
+    debugfs("ea_set f user.a 1");
+    let shown = debugfs("stat f");
+    let behind = |mark: &str| -> u64 {
+        let text = shown.split_once(mark).unwrap().1.trim();
+        let end = text.find(|letter: char| !letter.is_ascii_digit());
+        text[..end.unwrap_or(text.len())].parse().unwrap()
+    };
+    for block in [behind("(0):"), behind("File ACL:")] {
+        debugfs(&format!("sif <1> block[0] {block}"));
+        let report = check(&image).unwrap();
+        let found = report.findings.iter().filter(|finding| finding.is_error());
+        let found: Vec<String> = found.map(ToString::to_string).collect();
+        let is_it = |line: &String| line.contains("a bad block that is in use");
+        assert!(found.iter().any(is_it), "{block}: {found:?}");
+        assert!(!judge(&image).is_clean);
+    }
+}
+
 /// Directories that the kernel indexes, of which the root of the index was a leaf before, by the
 /// kernel's mount. Needs root.
 #[test]
