@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use finefs_locks::order;
 use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::Errno;
 
 use crate::allocated::{AHEAD_BYTES, AMPLE_BYTES, Allocated, PIECE_BYTES};
 use crate::claim::{Claim, Mark, open_exclusively};
@@ -274,7 +275,7 @@ pub fn extent_of(file: &File, offset_bytes: u64, length_bytes: u64) -> io::Resul
             false,
         ),
         // Nothing but a hole up to its end.
-        Err(rustix::io::Errno::NXIO) => (end, true),
+        Err(Errno::NXIO) => (end, true),
         // A storage that tells nothing of holes.
         Err(_) => (end, false),
     };
@@ -323,27 +324,29 @@ fn refused_by_kernel(error: io::Error, path: &Path) -> OpenErrorKind {
         && let Ok(file) = File::open(path)
         && let Ok(metadata) = file.metadata()
     {
-        return server_of(&file, &metadata).unwrap_or_else(|| match is_given_back(path) {
-            true => OpenErrorKind::InUse {
-                by: "a finefs that has just ended".into(),
-                may_read: false,
-                outlook: Outlook::Looking,
-            },
-            false => kind,
+        return server_of(&file, &metadata).unwrap_or_else(|| {
+            match tried_again(|| open_exclusively(path).ok()) {
+                Some(_) => OpenErrorKind::InUse {
+                    by: "a finefs that has just ended".into(),
+                    may_read: false,
+                    outlook: Outlook::Looking,
+                },
+                None => kind,
+            }
         });
     }
     kind
 }
 
-/// True when a block device that was refused can be claimed after all. A server that ends drops its
-/// marks and the device one after the other, and may have done so since the refusal.
-fn is_given_back(path: &Path) -> bool {
-    const TRIES: u32 = 5;
-    (0..TRIES).any(|tried| {
-        if tried > 0 {
+/// What `attempt` answers, within a moment. A server that ends drops its marks and what they are
+/// about one after the other, and may have done so since a refusal.
+fn tried_again<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    const TRIES: u32 = 6;
+    (0..TRIES).find_map(|tried| {
+        if tried > 1 {
             std::thread::sleep(Duration::from_millis(10));
         }
-        open_exclusively(path).is_ok()
+        attempt()
     })
 }
 
@@ -393,20 +396,46 @@ fn claim_backing(metadata: &std::fs::Metadata) -> Result<Option<File>, OpenError
     let Some(file) = path.and_then(open) else {
         return Ok(None);
     };
-    match (
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared),
-        file.metadata(),
-    ) {
-        (Err(rustix::io::Errno::WOULDBLOCK), Ok(metadata)) => {
+    let Ok(metadata) = file.metadata() else {
+        return Ok(Some(file));
+    };
+    let operation = FlockOperation::NonBlockingLockShared;
+    match lock(&file, &metadata, operation) {
+        Err(Refusal::Holder(holder)) => {
             let unknown = OpenErrorKind::InUse {
                 by: "another process, which has the file of the loop device".into(),
                 may_read: false,
                 outlook: Outlook::Lasting,
             };
-            Err(server_of(&file, &metadata).unwrap_or(unknown))
+            Err(holder.unwrap_or(unknown))
         }
         _ => Ok(Some(file)),
     }
+}
+
+/// Why there is no flock.
+enum Refusal {
+    /// Somebody has it; says who, if it is a server of finefs.
+    Holder(Option<OpenErrorKind>),
+    /// Another failure.
+    Failure(Errno),
+}
+
+/// Takes the flock of what is open as `file`, by an operation that does not wait.
+fn lock(
+    file: &File,
+    metadata: &std::fs::Metadata,
+    operation: FlockOperation,
+) -> Result<(), Refusal> {
+    tried_again(|| match rustix::fs::flock(file, operation) {
+        Ok(()) => Some(Ok(())),
+        Err(Errno::WOULDBLOCK) => {
+            let holder = server_of(file, metadata)?;
+            Some(Err(Refusal::Holder(Some(holder))))
+        }
+        Err(error) => Some(Err(Refusal::Failure(error))),
+    })
+    .unwrap_or(Err(Refusal::Holder(None)))
 }
 
 /// Takes the flock and looks for loop devices.
@@ -420,12 +449,12 @@ fn claim(
     } else {
         FlockOperation::NonBlockingLockShared
     };
-    match rustix::fs::flock(file, operation) {
+    match lock(file, metadata, operation) {
         Ok(()) => {}
         // A file system without locks (some network file systems): go on without.
-        Err(rustix::io::Errno::NOLCK | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-        }
-        Err(rustix::io::Errno::WOULDBLOCK) => {
+        Err(Refusal::Failure(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS)) => {}
+        Err(Refusal::Failure(error)) => return Err(OpenErrorKind::Io(error.into())),
+        Err(Refusal::Holder(holder)) => {
             let outlook = match metadata.file_type().is_block_device() {
                 true => Outlook::Looking,
                 false => Outlook::Lasting,
@@ -435,9 +464,8 @@ fn claim(
                 may_read: false,
                 outlook,
             };
-            return Err(server_of(file, metadata).unwrap_or(unknown));
+            return Err(holder.unwrap_or(unknown));
         }
-        Err(error) => return Err(OpenErrorKind::Io(error.into())),
     }
     if metadata.file_type().is_file() {
         for used in in_use::loops_of(metadata.dev(), metadata.ino()) {
@@ -471,7 +499,7 @@ impl FileDevice {
     ) -> rustix::io::Result<()> {
         let clear = || rustix::fs::fallocate(&self.file, how, offset_bytes, length_bytes);
         match clear() {
-            Err(rustix::io::Errno::BUSY) => {
+            Err(Errno::BUSY) => {
                 if let Err(error) = rustix::fs::fdatasync(&self.file) {
                     self.is_lossy.store(true, Ordering::Release);
                     return Err(error);
@@ -560,11 +588,7 @@ impl BlockDevice for FileDevice {
                     Ok(()) => return Ok(()),
                     // Not everywhere, and on block devices only for whole sectors.
                     Err(
-                        rustix::io::Errno::OPNOTSUPP
-                        | rustix::io::Errno::INVAL
-                        | rustix::io::Errno::NOSYS
-                        | rustix::io::Errno::BUSY
-                        | rustix::io::Errno::INTR,
+                        Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::BUSY | Errno::INTR,
                     ) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -590,12 +614,7 @@ impl BlockDevice for FileDevice {
         }
         match punched {
             Ok(()) => Ok(true),
-            Err(
-                rustix::io::Errno::OPNOTSUPP
-                | rustix::io::Errno::INVAL
-                | rustix::io::Errno::NOSYS
-                | rustix::io::Errno::NODEV,
-            ) => Ok(false),
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::NODEV) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -615,7 +634,7 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         if self.is_lossy.load(Ordering::Acquire) {
-            return Err(rustix::io::Errno::IO.into());
+            return Err(Errno::IO.into());
         }
         self.file.sync_data()
     }
@@ -636,15 +655,12 @@ impl BlockDevice for FileDevice {
             let take = || rustix::fs::fallocate(&self.file, flags, range.start, length);
             match rustix::io::retry_on_intr(take) {
                 Ok(()) => {}
-                Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => {
+                Err(error @ (Errno::NOSPC | Errno::DQUOT)) => {
                     return Err(error.into());
                 }
                 // A storage that has no such thing, or fails at it: writing will tell.
                 Err(error) => {
-                    if matches!(
-                        error,
-                        rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS
-                    ) {
+                    if matches!(error, Errno::OPNOTSUPP | Errno::NOSYS) {
                         self.cannot_reserve.store(true, Ordering::Relaxed);
                     }
                     return Ok(());

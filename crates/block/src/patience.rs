@@ -126,6 +126,22 @@ mod tests {
         drop(other);
     }
 
+    /// What marks it and what keeps it do not go at the same moment.
+    #[test]
+    fn a_server_may_end_while_it_is_looked_for() {
+        const ROUNDS: usize = 500;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for _ in 0..ROUNDS {
+            let server = FileDevice::open(file.path(), Access::ReadWrite).unwrap();
+            server.claim().unwrap().mark_ending();
+            let ending = std::thread::spawn(|| drop(server));
+            while let Err(error) = FileDevice::open(file.path(), Access::ReadOnly) {
+                assert_ne!(outlook(error), Outlook::Lasting);
+            }
+            ending.join().unwrap();
+        }
+    }
+
     #[test]
     fn others_are_not_waited_for() {
         let file = tempfile::NamedTempFile::new().unwrap();
