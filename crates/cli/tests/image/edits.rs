@@ -393,6 +393,37 @@ fn moves_and_copies_do_not_replace_what_they_have_just_made() {
     assert_clean(&image);
 }
 
+/// As cp(1): the later has what both have.
+#[test]
+fn copied_directories_of_one_name_become_one() {
+    let place = Place::new();
+    let image = place.image("image", "ext4", 32);
+    for (name, files) in [("a", ["x", "both"]), ("b", ["y", "both"])] {
+        let dir = place.path(name).join("sub");
+        fs::create_dir_all(&dir).unwrap();
+        for file in files {
+            fs::write(dir.join(file), format!("{name}{file}")).unwrap();
+        }
+    }
+    fs::hard_link(place.path("a/sub/x"), place.path("b/sub/link")).unwrap();
+    fs::create_dir(place.path("out")).unwrap();
+    place.ok(&["mkdir", "image:/in", "image:/copy"]);
+    place.ok(&["cp", "-a", "a/sub", "b/sub", "image:/in"]);
+    let twice = ["image:/in/sub", "image:/in/sub"];
+    place.ok(&["cp", "-a", twice[0], twice[1], "image:/copy"]);
+    place.ok(&["cp", "-a", twice[0], "a/sub", "b/sub", "out"]);
+    for dir in ["image:/in/sub", "image:/copy/sub"] {
+        assert_eq!(place.ok(&["ls", dir]), "both\nlink\nx\ny\n");
+        let both = format!("{dir}/both");
+        assert_eq!(place.ok(&["cat", &both]), "bboth");
+        let links = format!("{dir}/x");
+        assert_eq!(place.ok(&["stat", "-c", "%h", &links]), "2\n");
+    }
+    assert_eq!(fs::read(place.path("out/sub/both")).unwrap(), b"bboth");
+    assert_eq!(fs::read_dir(place.path("out")).unwrap().count(), 1);
+    assert_clean(&image);
+}
+
 #[test]
 fn moves_between_host_and_image_keep_all() {
     let place = Place::new();

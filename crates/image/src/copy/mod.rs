@@ -27,6 +27,7 @@ mod measure;
 mod target;
 mod walk;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
@@ -252,8 +253,32 @@ pub fn run(tasks: Vec<Task>, options: &Options, observer: &dyn Observer, progres
         progress,
         observer,
     };
+    let mut links = walk::Firsts::new();
+    for round in rounds(tasks) {
+        links = run_round(round, context, links);
+    }
+}
+
+/// Directories with one name become one: a later one is walked when the earlier is there.
+fn rounds(tasks: Vec<Task>) -> Vec<Vec<Task>> {
+    let mut rounds: Vec<Vec<Task>> = Vec::new();
+    let mut names = HashSet::new();
+    for task in tasks {
+        let is_new = names.insert(task.to.clone());
+        match rounds.last_mut() {
+            Some(round) if is_new => round.push(task),
+            _ => {
+                names = HashSet::from([task.to.clone()]);
+                rounds.push(vec![task]);
+            }
+        }
+    }
+    rounds
+}
+
+fn run_round(tasks: Vec<Task>, context: Context<'_>, links: walk::Firsts) -> walk::Firsts {
     std::thread::scope(|scope| {
-        let workers: Vec<SyncSender<Work<'_>>> = (1..options.jobs)
+        let workers: Vec<SyncSender<Work<'_>>> = (1..context.options.jobs)
             .filter_map(|_| {
                 let (sender, receiver) = std::sync::mpsc::sync_channel::<Work<'_>>(QUEUE);
                 let run = move || {
@@ -266,8 +291,8 @@ pub fn run(tasks: Vec<Task>, options: &Options, observer: &dyn Observer, progres
                 builder.spawn_scoped(scope, run).ok().map(|_| sender)
             })
             .collect();
-        walk::Walker::new(context, workers).run(tasks);
-    });
+        walk::Walker::new(context, workers, links).run(tasks)
+    })
 }
 
 /// Files that wait for one worker.

@@ -36,8 +36,11 @@ struct Level<'a> {
     target: Arc<Target<'a>>,
 }
 
+/// Where the first copies of files with several links lie, by the identity of the files.
+pub(super) type Firsts = HashMap<(u64, u64), First>;
+
 /// Where the first copy of a file with several links lies.
-struct First {
+pub(super) struct First {
     path: PathBuf,
     fresh: Option<Arc<Fresh>>,
 }
@@ -47,7 +50,7 @@ pub(super) struct Walker<'a> {
     workers: Vec<SyncSender<Work<'a>>>,
     /// The worker that is asked next.
     next: usize,
-    links: HashMap<(u64, u64), First>,
+    links: Firsts,
     /// Directories that were made: a source that holds one would have no end.
     made: Vec<(u64, u64)>,
     levels: Vec<Level<'a>>,
@@ -55,19 +58,25 @@ pub(super) struct Walker<'a> {
 }
 
 impl<'a> Walker<'a> {
-    pub fn new(context: Context<'a>, workers: Vec<SyncSender<Work<'a>>>) -> Walker<'a> {
+    /// `links` are those of files that were copied before.
+    pub fn new(
+        context: Context<'a>,
+        workers: Vec<SyncSender<Work<'a>>>,
+        links: Firsts,
+    ) -> Walker<'a> {
         Walker {
             context,
             workers,
             next: 0,
-            links: HashMap::new(),
+            links,
             made: Vec::new(),
             levels: Vec::new(),
             buffer: Vec::new(),
         }
     }
 
-    pub fn run(mut self, tasks: Vec<Task>) {
+    /// Returns the links for a walk to come. The workers end when they have done what they got.
+    pub fn run(mut self, tasks: Vec<Task>) -> Firsts {
         for task in tasks {
             let target = Arc::new(Target {
                 dir: task.sink,
@@ -90,6 +99,7 @@ impl<'a> Walker<'a> {
                 }
             }
         }
+        self.links
     }
 
     fn try_enter(
