@@ -221,6 +221,11 @@ fn open_url(name: &Path, _options: &Options) -> Result<Opened, OpenError> {
 /// Opens the data of the VMDK whose descriptor is open as `file`.
 fn open_vmdk(path: &Path, file: &dyn BlockDevice, options: &Options) -> io::Result<Opened> {
     let data = vmdk::data(path, file)?;
+    if data.is_read_only && options.access == Access::ReadWrite {
+        return Err(io::Error::other(
+            "is a VMDK that may only be read (RDONLY in its descriptor); open it read-only",
+        ));
+    }
     let options = Options {
         format: Some(Format::Raw),
         ..*options

@@ -49,6 +49,8 @@ pub fn descriptor(length_bytes: u64, flat: &str, id: u32) -> String {
 /// The data of a descriptor: the file, the sectors in it, and those before them.
 #[derive(PartialEq, Eq, Debug)]
 struct Flat {
+    /// RDONLY, not RW.
+    is_read_only: bool,
     name: String,
     sectors: u64,
     start: u64,
@@ -85,6 +87,7 @@ fn parse(text: &str) -> Result<Flat, String> {
             return Err("is a VMDK whose extent has no size".to_owned());
         };
         let flat = Flat {
+            is_read_only: access == Some("RDONLY"),
             name: name.to_owned(),
             sectors,
             start,
@@ -98,6 +101,8 @@ fn parse(text: &str) -> Result<Flat, String> {
 
 /// Where the bytes of a disk are.
 pub(crate) struct Data {
+    /// The descriptor forbids to write them.
+    pub is_read_only: bool,
     pub path: PathBuf,
     pub start_bytes: u64,
     pub length_bytes: u64,
@@ -120,6 +125,7 @@ pub(crate) fn data(path: &Path, file: &dyn BlockDevice) -> io::Result<Data> {
         )));
     }
     Ok(Data {
+        is_read_only: flat.is_read_only,
         path: beside,
         start_bytes: flat.start.saturating_mul(SECTOR_BYTES),
         length_bytes: flat.sectors.saturating_mul(SECTOR_BYTES),
@@ -134,6 +140,7 @@ mod tests {
     fn a_descriptor_says_where_its_data_is() {
         let flat = parse(&descriptor(8192, "a b-flat.vmdk", 7)).unwrap();
         let expected = Flat {
+            is_read_only: false,
             name: "a b-flat.vmdk".to_owned(),
             sectors: 16,
             start: 0,

@@ -203,7 +203,9 @@ fn of_mbr(disk: &dyn BlockDevice, record: &[Entry; 4]) -> io::Result<Vec<Partiti
 }
 
 fn logical(disk: &dyn BlockDevice, first: u64, found: &mut Vec<Partition>) -> io::Result<()> {
-    let (mut at, mut number) = (first, 5);
+    // Those of a second extended partition are counted on.
+    let last = found.iter().map(|partition| partition.number).max();
+    let (mut at, mut number) = (first, last.map_or(5, |last| 5.max(last + 1)));
     for _ in 0..LOGICAL_MAX {
         let Some(record) = read_record(disk, at * SECTOR)? else {
             return Ok(());
@@ -289,6 +291,13 @@ mod tests {
             .map(|part| (part.number, part.start_bytes / 512, part.length_bytes / 512))
             .collect();
         assert_eq!(found, [(1, 2048, 100), (5, 4106, 20), (6, 5126, 40)]);
+        // A second extended partition.
+        let primary = [(0x83, 2048, 100), (0x05, 4096, 5000), (0x0F, 10_000, 100)];
+        write_record(&file, 0, &primary);
+        write_record(&file, 10_000, &[(0x83, 1, 2)]);
+        let numbers = partitions(&path).unwrap();
+        let numbers: Vec<_> = numbers.iter().map(|part| part.number).collect();
+        assert_eq!(numbers, [1, 5, 6, 7]);
         // A circle ends.
         write_record(&file, 5096, &[(0x83, 30, 40), (0x05, 1000, 500)]);
         assert!(partitions(&path).unwrap().len() < 200);

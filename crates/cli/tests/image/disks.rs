@@ -146,6 +146,21 @@ fn an_image_does_not_open_files_that_it_names() {
 }
 
 #[test]
+fn a_vmdk_that_may_only_be_read_is_not_written() {
+    let place = Place::new();
+    place.image("image", "ext4", 8);
+    place.ok(&["convert", "-q", "image", "disk.vmdk"]);
+    place.ok(&["mkdir", "disk.vmdk:/written"]);
+    let descriptor = fs::read_to_string(place.path("disk.vmdk")).unwrap();
+    let descriptor = descriptor.replace("\nRW ", "\nRDONLY ");
+    fs::write(place.path("disk.vmdk"), descriptor).unwrap();
+    assert_eq!(place.ok(&["ls", "disk.vmdk:/"]), "lost+found\nwritten\n");
+    let said = place.fails(1, &["mkdir", "disk.vmdk:/more"]);
+    assert!(said.contains("RDONLY"), "{said}");
+    assert_eq!(place.ok(&["ls", "disk.vmdk:/"]), "lost+found\nwritten\n");
+}
+
+#[test]
 fn compressed_images_are_read() {
     let place = Place::new();
     place.image("disk", "ext4", 32);

@@ -631,7 +631,7 @@ impl<'a> Commit<'a> {
         match error {
             Some(error) => Err(error),
             None => Ok(Committed {
-                damage: leak,
+                damage: leak.or(found.cloned()),
                 settled: self.settled,
             }),
         }

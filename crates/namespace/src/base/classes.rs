@@ -41,7 +41,7 @@ pub static EVICTION: LockClass = LockClass::new("ns.eviction", 8).held_over_io()
 /// Operations (readers) against global operations (the writer).
 pub static GATE: LockClass = LockClass::new("ns.gate", 10).held_over_io();
 /// What one shard of the log was folded into.
-pub static FOLD: LockClass = LockClass::new("ns.fold", 11);
+pub static FOLD: LockClass = LockClass::new("ns.fold", 11).held_over_io();
 /// Around every operation of every file system, by the schemes `big-*`.
 #[cfg(feature = "locking-schemes")]
 pub static BIG: LockClass = LockClass::new("ns.big", 12).held_over_io();

@@ -101,9 +101,13 @@ impl Volume {
             // Nothing but commits changes these.
             core.set_size(&core.lock(), size_bytes);
             core.set_sectors(settled.sectors);
-        } else if core.dirty_generation() <= number {
+        } else {
+            // Who changes the count logs that under the same lock.
+            let _lock = core.lock();
             // An inode that changed again since the swap gets its count by its next commit.
-            core.set_sectors(settled.sectors);
+            if core.dirty_generation() <= number {
+                core.set_sectors(settled.sectors);
+            }
         }
     }
 }

@@ -67,12 +67,15 @@ impl Unsynced {
     }
 
     /// These blocks of the file were overwritten. Writes no line as long as there is nothing new
-    /// in that.
+    /// in that. Another may have noted a later generation first, and may have synced since.
     pub fn note(&self, blocks: Range<u64>, generation: u64) {
         self.add(pack(&blocks));
-        let word = generation << 1 | MARK;
-        if self.word.load(Ordering::Relaxed) < word {
-            self.word.fetch_max(word, Ordering::AcqRel);
+        let marked =
+            |word: u64| Some(word.max(generation << 1) | MARK).filter(|next| *next != word);
+        if marked(self.word.load(Ordering::Relaxed)).is_some() {
+            let _ = self
+                .word
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, marked);
         }
     }
 
@@ -145,6 +148,16 @@ mod tests {
         unsynced.note(7..8, 4);
         assert_eq!(synced(&unsynced, 3), Some(5..8));
         assert_eq!(unsynced.generation(), 4);
+    }
+
+    #[test]
+    fn what_is_noted_late_is_synced() {
+        let unsynced = Unsynced::new();
+        unsynced.note(9..10, 6);
+        assert_eq!(synced(&unsynced, 4), Some(9..10));
+        unsynced.note(5..6, 5);
+        assert_eq!(synced(&unsynced, 4), Some(5..6));
+        assert_eq!(unsynced.generation(), 6);
     }
 
     #[test]

@@ -657,11 +657,6 @@ impl Namespace {
         self.move_out(&file, guard)?;
         self.unpack_for_size(&file, size_bytes, guard)?;
         let size_before = inode.size_bytes();
-        if size_bytes > size_before {
-            self.clear_tail(&file, size_before, size_bytes, guard)?;
-        } else {
-            self.clear_tail(&file, size_bytes, u64::MAX, guard)?;
-        }
         let first_cut = size_bytes.div_ceil(self.block_bytes());
         let first_gone = first_cut.next_multiple_of(self.geometry.cluster_blocks);
         // A file that grows keeps what it has.
@@ -672,6 +667,10 @@ impl Namespace {
         let cut = written_ranges(file.extents, &in_cluster, guard);
         // Elsewhere nothing is split: the nodes of the mapping are written anew in place.
         let reservation = self.reserve_mapping(0, 0, cut.len())?;
+        match goes {
+            true => self.clear_tail(&file, size_bytes, u64::MAX, guard)?,
+            false => self.clear_tail(&file, size_before, size_bytes, guard)?,
+        }
         let lock = inode.lock();
         let now = self.now();
         let frees = !freed.is_empty();

@@ -8,6 +8,7 @@ mod eviction;
 mod listing;
 mod memory;
 mod model;
+mod refused;
 mod set_id;
 mod settled;
 mod stress;

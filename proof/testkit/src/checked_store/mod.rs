@@ -128,6 +128,11 @@ impl CheckedStore {
         self.state().unchangeable.insert(ino, error);
     }
 
+    /// From now on every reservation fails with this.
+    pub fn refuse_reservations(&self, error: Error) {
+        self.state().no_reservation = Some(error);
+    }
+
     /// The same, which wants batches as a small journal does: the log is taken in every few
     /// records, and committed when that comes to so many blocks.
     pub fn with_batches_of(mut self, blocks: u64) -> CheckedStore {
@@ -173,6 +178,7 @@ impl CheckedStore {
             block_bytes: u64::from(inner.geometry().block_size_bytes),
             unreadable: BTreeMap::new(),
             unchangeable: BTreeMap::new(),
+            no_reservation: None,
             inodes: BTreeMap::from([(root, inode)]),
             allocated_inodes: BTreeSet::from([root]),
             allocated_blocks: BTreeSet::new(),
@@ -502,6 +508,9 @@ impl Store for CheckedStore {
     }
 
     fn reserve(&self, plans: &[Plan]) -> Result<u64> {
+        if let Some(error) = &self.state().no_reservation {
+            return Err(error.clone());
+        }
         if !self.takes_batches {
             return Ok(0);
         }
