@@ -57,7 +57,8 @@ pub(crate) struct Build {
     map_groups: Vec<Mapped>,
     #[command(flatten)]
     excluded: Excluded,
-    /// For what container images are to be, as linux/arm64; this machine without it
+    /// For what container images are to be, as linux/arm64; without it the only one there is, or
+    /// that for this machine
     #[arg(long, value_name = "OS/ARCH")]
     platform: Option<Platform>,
     /// Label the files for SELinux as this file_contexts file says

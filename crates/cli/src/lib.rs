@@ -108,6 +108,8 @@ use output::say;
 #[command(
     name = "finefs",
     version,
+    // Of an option that is given twice the last counts, as everywhere.
+    args_override_self = true,
     about = "ext2/3/4 images and memory file systems in user space",
     long_about = "Mounts ext2, ext3, ext4 and reiserfs images and memory file systems through \
                   FUSE, read-write, without root, for many processes at once; and reads and edits \
@@ -278,6 +280,8 @@ fn parse(arguments: Vec<OsString>) -> Arguments {
 
 /// Does it.
 pub fn main() -> ExitCode {
+    // A file beyond the limit of its size is an error (EFBIG), and what was begun is removed.
+    let _ = signal_hook::flag::register(libc::SIGXFSZ, std::sync::Arc::default());
     let result = match parse(std::env::args_os().collect()).command {
         Command::Mount(command) => command.run(),
         #[cfg(feature = "nfs")]

@@ -42,6 +42,23 @@ fn full_device() -> Stdio {
     File::create("/dev/full").unwrap().into()
 }
 
+/// As in scripts that add to an alias.
+#[test]
+fn options_may_be_there_twice_and_the_last_counts() {
+    let (_dir, path) = image();
+    for arguments in [
+        &["ls", "-l", "-l", "--all", "-a"][..],
+        &["stat", "-c", "%i", "-c", "%n"],
+        &["shell", "-r", "-r", "-c", "ls -a -a"],
+    ] {
+        let output = finefs(arguments).arg(&path).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    }
+    let output = finefs(&["tar", "-c", "-C", &path, "-C", "other", "."]).output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(said.contains("-C: is given once"), "{said}");
+}
+
 #[test]
 fn every_command_has_help() {
     let commands = [

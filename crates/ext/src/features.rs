@@ -1,4 +1,5 @@
-//! What finefs can do with each feature of the format. The one table to change when it learns more.
+//! What finefs can do with each feature of the format. Which ones not together: `unwritable` in
+//! [`crate::mount`], and `crate::found`.
 
 use finefs_ext_disk::features::{Compat, FeatureWord, Incompat, RoCompat};
 

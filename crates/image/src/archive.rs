@@ -129,7 +129,7 @@ pub(crate) fn write_file_by(
         let opened = std::fs::OpenOptions::new().write(true).open(place);
         return write_by(&mut opened.map_err(failed)?, &shown, style, progress, body);
     }
-    let beside = Beside::new(place);
+    let beside = Beside::new(place)?;
     let mut file = std::fs::File::create_new(beside.path()).map_err(failed)?;
     let left_out = write_by(&mut file, &shown, style, progress, body)?;
     drop(file);

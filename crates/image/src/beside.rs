@@ -13,14 +13,19 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// For this place; nothing is made yet.
-    pub fn new(place: &Path) -> Beside {
+    /// For this place, or where it leads as a symbolic link; nothing is made yet.
+    pub fn new(place: &Path) -> Result<Beside> {
+        let place = match place.is_symlink() {
+            true => std::fs::canonicalize(place)
+                .map_err(|error| Error::host(place.display().to_string(), error))?,
+            false => place.to_owned(),
+        };
         let name = temporary_name(place.file_name().unwrap_or_default());
-        Beside {
-            path: directory_of(place).join(name),
-            place: place.to_owned(),
+        Ok(Beside {
+            path: directory_of(&place).join(name),
+            place,
             is_whole: false,
-        }
+        })
     }
 
     /// The place that it gets.

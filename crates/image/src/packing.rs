@@ -27,6 +27,8 @@ impl Packing {
         match start {
             [0x1f, 0x8b, ..] => Packing::Gzip,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Packing::Zstd,
+            // A frame to be skipped: those of pzstd begin with one.
+            [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Packing::Zstd,
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Packing::Xz,
             _ => Packing::None,
         }
@@ -112,6 +114,15 @@ mod tests {
             let mut reader = packing.reader(packed.as_slice()).unwrap();
             reader.read_to_string(&mut text).unwrap();
             assert_eq!(text, "text");
+            if packing == Packing::Zstd {
+                // As pzstd writes it, which begins with a frame for itself.
+                packed.splice(0..0, *b"\x50\x2a\x4d\x18\x04\0\0\0size");
+                assert_eq!(Packing::of_start(&packed), packing);
+                let mut reader = packing.reader(packed.as_slice()).unwrap();
+                text.clear();
+                reader.read_to_string(&mut text).unwrap();
+                assert_eq!(text, "text");
+            }
         }
     }
 }

@@ -92,7 +92,8 @@ impl Diff {
         };
         #[cfg(feature = "build")]
         if let Some(file) = &self.oci {
-            return layer::write(session, file, (first, second), options);
+            let file = session.host_file(file).map_err(Failure::new)?;
+            return layer::write(session, &file, (first, second), options);
         }
         let mut printer = Printer::new();
         let mut differences = Vec::new();

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use finefs_image::{Choice, Error, Result};
 
+use super::session::Session;
+
 #[derive(Args)]
 pub(crate) struct Excluded {
     /// Leave out what has this name or path, with all below it
@@ -36,8 +38,8 @@ impl Excluded {
 #[derive(Args)]
 pub(super) struct Members {
     /// The directory that names are of: IMAGE:/DIR
-    #[arg(short = 'C', long, value_name = "IMAGE:/DIR")]
-    pub directory: Option<OsString>,
+    #[arg(short = 'C', long = "directory", value_name = "IMAGE:/DIR")]
+    directories: Vec<OsString>,
     #[command(flatten)]
     excluded: Excluded,
     /// More names, of a file with a line for each; - for standard input
@@ -58,6 +60,23 @@ pub(super) struct Members {
 }
 
 impl Members {
+    /// What -C says.
+    pub fn directory(&self) -> Option<&OsString> {
+        self.directories.first()
+    }
+
+    /// What options say in a shell, and what is too much.
+    pub fn settle(&mut self, session: &Session) -> Result<()> {
+        if self.directories.len() > 1 {
+            return Err(Error::new("-C", "is given once, for all names"));
+        }
+        let files = self.files_from.iter_mut();
+        for file in files.chain(&mut self.excluded.exclude_from) {
+            *file = session.host_file(file)?;
+        }
+        Ok(())
+    }
+
     /// The names of -T.
     pub fn more_names(&self) -> Result<Vec<OsString>> {
         let end = if self.null { b'\0' } else { b'\n' };

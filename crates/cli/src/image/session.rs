@@ -255,6 +255,22 @@ impl<'c> Session<'c> {
         }
     }
 
+    /// The file of the host that an option names; in a shell `host:FILE`, or `-`.
+    pub fn host_file(&self, path: &Path) -> finefs_image::Result<PathBuf> {
+        match &self.context.shell {
+            None => Ok(path.to_owned()),
+            Some(inside) => match inside.operand(path.as_os_str()) {
+                Operand::Host(path) => Ok(path),
+                Operand::Standard => Ok(path.to_owned()),
+                Operand::Image(_) => {
+                    let reason =
+                        "is taken for a path of the image; name a file of the host host:FILE";
+                    Err(Error::new(path.display().to_string(), reason))
+                }
+            },
+        }
+    }
+
     /// True in a shell, where files of the host are called so.
     pub fn is_in_shell(&self) -> bool {
         self.context.shell.is_some()

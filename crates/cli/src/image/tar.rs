@@ -50,7 +50,7 @@ pub(crate) struct Tar {
     list: bool,
     /// IMAGE:/PATH; IMAGE is all of it. With -x members of the archive may stand before it, with
     /// -t there are no others
-    #[arg(value_name = "IMAGE:/PATH", required_unless_present_any = ["list", "directory",
+    #[arg(value_name = "IMAGE:/PATH", required_unless_present_any = ["list", "directories",
           "files_from"])]
     operands: Vec<OsString>,
     /// The archive; - or none for standard input or output
@@ -149,8 +149,11 @@ pub(crate) fn with_dash(mut words: Vec<OsString>, at: usize) -> Vec<OsString> {
 
 impl Tar {
     pub(crate) fn run(mut self, context: &mut Context) -> CliResult<ExitCode> {
-        self.file = self.file.take().filter(|file| file.as_os_str() != "-");
         let mut session = Session::new(context, "finefs tar", &self.place);
+        let file = self.file.take().filter(|file| file.as_os_str() != "-");
+        let file = file.map(|file| session.host_file(&file)).transpose();
+        self.file = file.map_err(Failure::new)?;
+        self.members.settle(&session).map_err(Failure::new)?;
         if self.bzip2 {
             session.fail("-j: there is no bzip2; pack by --zstd, -J or -z, or through bzip2(1)");
             return session.end();
@@ -163,20 +166,21 @@ impl Tar {
             return session.end();
         }
         // Members come before the directory, unless that is given by -C.
-        if self.extract && self.members.directory.is_none() {
-            self.members.directory = self.operands.pop();
+        let mut directory = self.members.directory().cloned();
+        if self.extract && directory.is_none() {
+            directory = self.operands.pop();
         }
         let names = self.members.more_names().map_err(Failure::new)?;
         self.operands.extend(names);
         match (self.extract, self.list) {
-            (true, _) => self.extract(session),
+            (true, _) => self.extract(session, directory),
             (_, true) => self.list(session),
             _ => self.create(session),
         }
     }
 
-    fn extract(mut self, mut session: Session) -> CliResult<ExitCode> {
-        let Some(directory) = self.members.directory.take() else {
+    fn extract(self, mut session: Session, directory: Option<OsString>) -> CliResult<ExitCode> {
+        let Some(directory) = directory else {
             return Err(Failure::new("-x: name the directory, as IMAGE:/DIR"));
         };
         let source = match self.file {
@@ -225,7 +229,7 @@ impl Tar {
 
     fn list(self, mut session: Session) -> CliResult<ExitCode> {
         let is_image = |name: &OsString| matches!(Operand::parse(name), Operand::Image(_));
-        if self.members.directory.is_some() || self.operands.iter().any(is_image) {
+        if self.members.directory().is_some() || self.operands.iter().any(is_image) {
             return Err(Failure::new(
                 "-t lists an archive; finefs ls -R and find list an image",
             ));
@@ -301,7 +305,7 @@ impl Tar {
 
     /// What goes into an archive, and the names that it gets there.
     fn inputs(&self, session: &mut Session) -> finefs_image::Result<Vec<Input>> {
-        let base = self.members.directory.as_ref();
+        let base = self.members.directory();
         let base = base
             .map(|directory| session.address(directory))
             .transpose()?;
@@ -343,7 +347,7 @@ impl Tar {
             style.follow = Follow::Yes;
         }
         style.modified = self.mtime;
-        let place = self.members.directory.as_ref().or(self.operands.first());
+        let place = self.members.directory().or(self.operands.first());
         let people = match place {
             Some(place) if self.owner.is_some() || self.group.is_some() => {
                 People::of(&session.read(place)?.fs)

@@ -196,7 +196,8 @@ impl Setfattr {
                 session.fail("--restore takes one IMAGE:/PATH, which the files are below");
                 return session.end();
             }
-            let restored = self.restore(&mut session, file);
+            let file = session.host_file(file);
+            let restored = file.and_then(|file| self.restore(&mut session, &file));
             session.check(restored);
             return session.end();
         }

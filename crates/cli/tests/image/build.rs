@@ -501,6 +501,16 @@ fn attributes_without_room_are_left_out_with_a_line() {
     let wanted = "finefs: left out: other: f: attribute com.apple.x: of no kind of Linux's";
     assert_eq!(lines(&said), [wanted]);
     place.ok(&["getfattr", "-n", "user.a", "image:/f"]);
+    // What Linux refuses.
+    let wrong = [("user.", 3), ("system.posix_acl_access", 2), ("user.a", 3)];
+    archive_with_xattrs(&place.path("wrong"), &wrong);
+    let said = place.fails(1, &["build", "-q", "-F", "image", "wrong"]);
+    let wanted = [
+        "finefs: left out: /f: attribute system.posix_acl_access: is no ACL",
+        "finefs: left out: /f: attribute user.: has no name behind its first part",
+    ];
+    assert_eq!(lines(&said), wanted);
+    place.ok(&["getfattr", "-n", "user.a", "image:/f"]);
 }
 
 #[test]
@@ -592,6 +602,50 @@ fn what_is_there_is_replaced_only_by_force_and_keeps_its_permissions() {
     );
     let said = place.fails(1, &["build", "-q", "--force", "source", "source"]);
     assert!(said.contains("no regular file"), "{said}");
+    // A link leads to what is replaced, and stays one.
+    std::os::unix::fs::symlink("image", place.path("link")).unwrap();
+    fs::write(place.path("image"), "old").unwrap();
+    place.ok(&["build", "-q", "-F", "link", "source"]);
+    assert!(place.path("link").is_symlink());
+    assert_clean(&place.path("image"));
+    std::os::unix::fs::symlink("nothing", place.path("dangling")).unwrap();
+    let said = place.fails(1, &["tar", "-cf", "dangling", "image"]);
+    assert!(said.contains("dangling: No such file"), "{said}");
+    assert!(place.path("dangling").is_symlink());
+}
+
+/// Nothing writes to it, so that its open alone could wait forever.
+#[test]
+fn a_pipe_that_nobody_writes_to_can_be_given_up() {
+    let place = Place::new();
+    let pipe = place.path("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
+    for source in ["pipe", "list:pipe"] {
+        let mut child = place
+            .finefs(&["build", "-q", "image", source])
+            .spawn()
+            .unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        let status = format!("/proc/{}/status", child.id());
+        let catches_interrupts = || {
+            let text = fs::read_to_string(&status).unwrap();
+            let mask = text.split("SigCgt:").nth(1).unwrap();
+            let mask = mask.split_whitespace().next().unwrap();
+            u64::from_str_radix(mask, 16).unwrap() & 1 << (libc::SIGINT - 1) != 0
+        };
+        while !catches_interrupts() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // One is enough.
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{source}");
+        assert!(!place.path("image").exists());
+    }
+    let line = "/f 0 100644 1 0 0 0 0.0 - - -\n";
+    let writer = std::thread::spawn(move || fs::write(pipe, line).unwrap());
+    place.ok(&["build", "-q", "image", "list:pipe"]);
+    writer.join().unwrap();
+    assert_eq!(place.ok(&["ls", "image:/f"]), "image:/f\n");
 }
 
 /// The same bytes as in a file, and nothing beside them.

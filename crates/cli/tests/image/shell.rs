@@ -40,7 +40,7 @@ fn scripts_do_all_lines_on_an_image_that_is_opened_once() {
         - cat nothing
         find . -name two
         df --json
-        tar -cf archive .
+        tar -cf host:../archive .
         - diff --quiet conf.d/two host:etc/one
         exit
         cat never
@@ -75,6 +75,42 @@ fn scripts_do_all_lines_on_an_image_that_is_opened_once() {
         "cat link",
     ]);
     assert_eq!(printed, "1\n");
+}
+
+/// Files that options name are the host's, and said to be; names are bytes.
+#[test]
+fn options_name_files_of_the_host_and_names_are_bytes() {
+    let place = place();
+    fs::create_dir(place.path("out")).unwrap();
+    fs::write(place.path("out/names"), "etc/one\n").unwrap();
+    let lines = [
+        "lcd out",
+        "tar -cf host:made.tar -T host:names",
+        "mkdir new",
+        "tar -xf host:made.tar new",
+        "diff --oci host:layer.tar new etc",
+    ];
+    let mut words = vec!["shell", "image"];
+    words.extend(lines.iter().flat_map(|line| ["-c", line]));
+    place.ok(&words);
+    let made = fs::read_dir(place.path("out")).unwrap().count();
+    assert_eq!((made, place.path("out/layer.tar").exists()), (3, true));
+    assert_eq!(place.ok(&["cat", "image:/new/etc/one"]), "1\n");
+    for line in [
+        "tar -cf /made.tar etc",
+        "tar -tf made.tar",
+        "diff --oci layer.tar new etc",
+        "setfattr --restore dump etc",
+    ] {
+        let said = place.fails(1, &["shell", "image", "-c", line]);
+        assert!(said.contains("host:FILE"), "{line}: {said}");
+    }
+    let script = b"mkdir '/b\xFFd dir'\ncd /b\xFFd*\ntouch n\xFEme\n";
+    let output = place.with_input(&["shell", "image"], script);
+    assert!(output.status.success(), "{output:?}");
+    let output = place.with_input(&["ls", "image:/b?d dir"], b"");
+    assert_eq!(output.stdout, b"n\xFEme\n");
+    assert_clean(&place.path("image"));
 }
 
 #[test]

@@ -170,6 +170,7 @@ impl<'a> Entries<'a> {
         let mut archive = Archive::new(reader);
         // The end of the last entry; the next one's extended headers are behind it.
         let mut read_to = 0;
+        let mut common = Pax::default();
         let mut count = 0;
         for entry in archive.entries_with_seek().map_err(failed)? {
             self.progress.check()?;
@@ -181,7 +182,7 @@ impl<'a> Entries<'a> {
             if matches!(entry.header().entry_type(), EntryType::XGlobalHeader) {
                 continue;
             }
-            let (path, pax, end) = self.headers(&entry, read_to)?;
+            let (path, pax, end) = self.headers(&entry, read_to, &mut common)?;
             read_to = end.next_multiple_of(TAR_BLOCK);
             if entry.header().entry_type().as_byte() == VOLUME {
                 continue;
@@ -215,13 +216,18 @@ impl<'a> Entries<'a> {
     }
 
     /// Path and extended headers of an entry, and where it ends.
-    fn headers<R: Read>(&self, entry: &Entry<'_, R>, read_to: u64) -> Result<(PathBuf, Pax, u64)> {
+    fn headers<R: Read>(
+        &self,
+        entry: &Entry<'_, R>,
+        read_to: u64,
+        common: &mut Pax,
+    ) -> Result<(PathBuf, Pax, u64)> {
         let named = entry.header().path_bytes().into_owned();
         let mut path = PathBuf::from(OsString::from_vec(named));
         let failed = |path: &Path, reason: String| {
             Error::new(format!("{}: {}", self.shown, start_of(path)), reason)
         };
-        let pax = Pax::read(self.file, read_to, entry.raw_header_position());
+        let pax = Pax::read(self.file, read_to, entry.raw_header_position(), common);
         let mut pax = pax.map_err(|reason| failed(&path, reason))?;
         let end = end_of(self.file, entry).map_err(|reason| failed(&path, reason))?;
         check_size(entry, &pax).map_err(|reason| failed(&path, reason))?;

@@ -15,7 +15,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -28,6 +27,7 @@ use finefs_ext_disk::verity::file_digest;
 use super::Progress;
 use super::content::{Content, Data};
 use super::manifest::{Attributes, Kind, Manifest, Node, ROOT};
+use super::unpacked;
 use crate::attributes::{Time, Xattr};
 use crate::beside::directory_of;
 use crate::error::{Error, Result};
@@ -41,7 +41,7 @@ const FIELDS: usize = 11;
 pub(super) fn add(manifest: &mut Manifest, path: &Path, progress: &Progress) -> Result<()> {
     let shown = path.display().to_string();
     let failed = |error: std::io::Error| Error::host(shown.clone(), error);
-    let file = File::open(path).map_err(failed)?;
+    let file = unpacked::reader(path, progress).map_err(failed)?;
     let mut list = List {
         manifest,
         base: directory_of(path),

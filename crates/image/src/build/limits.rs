@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 
-use super::manifest::{Kind, Manifest, ROOT};
+use super::manifest::{Kind, Manifest, Node, ROOT};
+use crate::acl;
 use crate::address::Address;
 use crate::attributes::Xattr;
 use crate::error::{Error, Result};
@@ -26,7 +27,8 @@ const END: usize = 4;
 /// An attribute without its name and value.
 const ENTRY: usize = 16;
 
-/// The longest value that Linux takes.
+/// The longest name and the longest value that Linux takes.
+const NAME_MAX: usize = 255;
 const VALUE_MAX: usize = 65_536;
 
 /// How large inodes and blocks are where nobody says.
@@ -84,8 +86,10 @@ impl Limits {
         Ok(Superblock::parse(&bytes).ok().and_then(limits))
     }
 
-    /// Leaves out attributes for which there is no room, the largest first, with a line each.
+    /// Leaves out attributes that no such file may have, and those for which there is no room, the
+    /// largest first, with a line each.
     pub fn leave_out_xattrs(&self, manifest: &mut Manifest) {
+        leave_out_wrong(manifest);
         let mut found = vec![(PathBuf::from("/"), ROOT)];
         let mut is_first = manifest.marks();
         for (path, directory) in manifest.each_directory() {
@@ -185,6 +189,67 @@ impl Limits {
             }
         }
         self.fits_inode(rest)
+    }
+}
+
+/// Leaves out attributes that Linux refuses.
+fn leave_out_wrong(manifest: &mut Manifest) {
+    let mut found = Vec::new();
+    let mut is_first = manifest.marks();
+    let mut note = |path: PathBuf, node: usize| {
+        let Node { kind, attributes } = &manifest.nodes[node];
+        let is_wrong = |xattr: &Xattr| wrong_in(kind, xattr).is_some();
+        if is_first(node) && attributes.xattrs.iter().any(is_wrong) {
+            found.push((path, node));
+        }
+    };
+    note(PathBuf::from("/"), ROOT);
+    for (path, directory) in manifest.each_directory() {
+        for (name, node) in manifest.names(directory) {
+            note(path.join(name), *node);
+        }
+    }
+    for (path, node) in found {
+        let Node { kind, attributes } = &mut manifest.nodes[node];
+        attributes.xattrs.retain(|xattr| {
+            let wrong = wrong_in(kind, xattr);
+            manifest.left_out.extend(wrong.map(|reason| {
+                let name = xattr.0.display();
+                format!("{}: attribute {name}: {reason}", path.display())
+            }));
+            wrong.is_none()
+        });
+    }
+}
+
+/// Why a file of this kind may not have an attribute (xattr(7), acl(5)).
+fn wrong_in(kind: &Kind, (name, value): &Xattr) -> Option<&'static str> {
+    let name = name.as_encoded_bytes();
+    let (is_file, is_directory) = match kind {
+        Kind::Regular(_) => (true, false),
+        Kind::Directory(_) => (false, true),
+        _ => (false, false),
+    };
+    let is_alone = |prefix: &[u8]| name == prefix;
+    if name.len() > NAME_MAX {
+        Some("its name is longer than 255 bytes")
+    } else if [&b"user."[..], b"trusted.", b"security."]
+        .into_iter()
+        .any(is_alone)
+    {
+        Some("has no name behind its first part")
+    } else if name.starts_with(b"user.") {
+        (!is_file && !is_directory).then_some("only files and directories have such")
+    } else if name.starts_with(b"trusted.") || name.starts_with(b"security.") {
+        None
+    } else if ![&b"system.posix_acl_access"[..], b"system.posix_acl_default"].contains(&name) {
+        Some("is of a kind that is not known")
+    } else if matches!(kind, Kind::Symlink(_)) {
+        Some("a symbolic link has no ACL")
+    } else if name.ends_with(b"default") && !is_directory {
+        Some("only a directory has one")
+    } else {
+        acl::to_text(value).is_none().then_some("is no ACL")
     }
 }
 

@@ -10,7 +10,7 @@ use super::content::Segment;
 use crate::attributes::{Time, Xattr};
 use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use percent_encoding::percent_decode_str;
+use percent_encoding::percent_decode;
 use tar::{EntryType, Header};
 
 /// Longest list of the data of one file that is read, in bytes.
@@ -50,7 +50,10 @@ impl Pax {
     ///
     /// The tar crate gives records too, but takes a line end in a value for the end of a record: by
     /// an attribute the owner of a file would say which path it gets.
-    pub fn read(file: &File, from: u64, to: u64) -> Result<Pax, String> {
+    ///
+    /// `common` is what global headers have said of all that follows them, and gets what those say
+    /// that lie there; what is about the data of one file is not taken from them.
+    pub fn read(file: &File, from: u64, to: u64, common: &mut Pax) -> Result<Pax, String> {
         let damaged = || "its extended header is damaged".to_owned();
         let mut pax = Pax::default();
         let mut at = from;
@@ -65,7 +68,8 @@ impl Pax {
             let size = header.entry_size().map_err(|_| damaged())?;
             at += TAR_BLOCK;
             let kind = header.entry_type();
-            if kind.is_pax_local_extensions() || kind.is_gnu_longname() || kind.is_gnu_longlink() {
+            let is_pax = kind.is_pax_local_extensions() || kind.is_pax_global_extensions();
+            if is_pax || kind.is_gnu_longname() || kind.is_gnu_longlink() {
                 if size > RECORDS_BYTES_MAX || at.saturating_add(size) > to {
                     return Err(damaged());
                 }
@@ -74,12 +78,29 @@ impl Pax {
                 match kind {
                     EntryType::GNULongName => pax.long_path = Some(without_zeros(text)),
                     EntryType::GNULongLink => pax.long_link_path = Some(without_zeros(text)),
+                    EntryType::XGlobalHeader => common.note_all(&text)?,
                     _ => pax.note_all(&text)?,
                 }
             }
             at = at.saturating_add(size.next_multiple_of(TAR_BLOCK));
         }
+        pax.fall_back(common);
         Ok(pax)
+    }
+
+    /// Takes from another what this says nothing of.
+    fn fall_back(&mut self, common: &Pax) {
+        self.uid = self.uid.or(common.uid);
+        self.gid = self.gid.or(common.gid);
+        self.modified = self.modified.or(common.modified);
+        for (name, value) in &common.xattrs {
+            self.add(name.as_encoded_bytes().to_vec(), value.clone());
+        }
+        for (name, text) in &common.acls {
+            if !self.acls.iter().any(|(other, _)| other == name) {
+                self.acls.push((name, text.clone()));
+            }
+        }
     }
 
     /// Records: their length, a space, a key, `=`, a value, and a line end.
@@ -101,50 +122,55 @@ impl Pax {
                 .iter()
                 .position(|byte| *byte == b'=')
                 .ok_or_else(damaged)?;
-            let key = std::str::from_utf8(&record[..equals]).map_err(|_| damaged())?;
-            self.note(key, &record[equals + 1..])?;
+            self.note(&record[..equals], &record[equals + 1..])?;
             records = rest;
         }
         Ok(())
     }
 
     /// Takes note of one record. The error says what is wrong with it.
-    fn note(&mut self, key: &str, value: &[u8]) -> Result<(), String> {
+    fn note(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
         let text = || String::from_utf8_lossy(value).into_owned();
+        let shown = || String::from_utf8_lossy(key).into_owned();
         let number = || {
             text()
                 .parse::<u64>()
-                .map_err(|_| format!("{key}={}: no number", text()))
+                .map_err(|_| format!("{}={}: no number", shown(), text()))
         };
         match key {
-            "mtime" => {
+            b"mtime" => {
                 let time = parse_time(&text());
                 self.modified = Some(time.ok_or_else(|| format!("mtime={}: no time", text()))?);
             }
-            "size" => self.size = Some(number()?),
-            "uid" => self.uid = Some(number()?),
-            "gid" => self.gid = Some(number()?),
-            "path" => self.path = Some(OsString::from_vec(value.to_vec())),
-            "linkpath" => self.link_path = Some(OsString::from_vec(value.to_vec())),
-            "SCHILY.acl.access" => self.acls.push(("system.posix_acl_access", text())),
-            "SCHILY.acl.default" => self.acls.push(("system.posix_acl_default", text())),
-            "GNU.sparse.name" => self.sparse_name = Some(OsString::from_vec(value.to_vec())),
-            "GNU.sparse.size" | "GNU.sparse.realsize" => self.sparse_size = Some(number()?),
-            "GNU.sparse.major" => self.is_sparse_1 = number()? == 1,
-            "GNU.sparse.offset" | "GNU.sparse.numbytes" => self.sparse_map.push(number()?),
-            "GNU.sparse.map" => {
-                let numbers = text().split(',').map(str::parse).collect::<Result<_, _>>();
-                self.sparse_map = numbers.map_err(|_| format!("{key}: no list of numbers"))?;
+            b"size" => self.size = Some(number()?),
+            b"uid" => self.uid = Some(number()?),
+            b"gid" => self.gid = Some(number()?),
+            b"path" => self.path = Some(OsString::from_vec(value.to_vec())),
+            b"linkpath" => self.link_path = Some(OsString::from_vec(value.to_vec())),
+            b"SCHILY.acl.access" => self.acls.push(("system.posix_acl_access", text())),
+            b"SCHILY.acl.default" => self.acls.push(("system.posix_acl_default", text())),
+            b"GNU.sparse.name" => self.sparse_name = Some(OsString::from_vec(value.to_vec())),
+            b"GNU.sparse.size" | b"GNU.sparse.realsize" => self.sparse_size = Some(number()?),
+            b"GNU.sparse.major" => self.is_sparse_1 = number()? == 1,
+            b"GNU.sparse.offset" | b"GNU.sparse.numbytes" => self.sparse_map.push(number()?),
+            b"GNU.sparse.map" => {
+                let numbers = text()
+                    .split(',')
+                    .map(str::parse)
+                    .collect::<Result<Vec<_>, _>>();
+                let pairs = numbers
+                    .ok()
+                    .filter(|numbers| numbers.len().is_multiple_of(2));
+                let wrong = || format!("{}: no list of pairs of numbers", shown());
+                self.sparse_map = pairs.ok_or_else(wrong)?;
             }
             _ => {
-                if let Some(name) = key.strip_prefix("SCHILY.xattr.") {
-                    // GNU tar writes two characters so, and no others.
-                    let name = name.replace("%3D", "=").replace("%25", "%");
-                    self.add(name.into_bytes(), value.to_vec());
-                } else if let Some(name) = key.strip_prefix("LIBARCHIVE.xattr.") {
-                    let name = percent_decode_str(name).collect();
+                if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
+                    self.add(schily_name(name), value.to_vec());
+                } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
+                    let name = percent_decode(name).collect();
                     let value = BASE64.decode(value);
-                    let value = value.map_err(|error| format!("{key}: {error}"))?;
+                    let value = value.map_err(|error| format!("{}: {error}", shown()))?;
                     self.add(name, value);
                 }
             }
@@ -178,6 +204,21 @@ impl Pax {
         let pairs = map.chunks_exact(2).map(|pair| (pair[0], pair[1]));
         let end = at.saturating_add(stored);
         Ok(Some((place(pairs, start, end, size)?, size)))
+    }
+}
+
+/// The name of an attribute, in which GNU tar writes two characters so, and no others.
+fn schily_name(mut name: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(name.len());
+    loop {
+        let (letter, rest) = match name {
+            [b'%', b'3', b'D', rest @ ..] => (b'=', rest),
+            [b'%', b'2', b'5', rest @ ..] => (b'%', rest),
+            [letter, rest @ ..] => (*letter, rest),
+            [] => return plain,
+        };
+        plain.push(letter);
+        name = rest;
     }
 }
 
@@ -304,16 +345,37 @@ mod tests {
         let records = b"27 SCHILY.xattr.user.a=\n1\n\n9 uid=70\n9 gid=71\n11 size=12\n";
         pax.note_all(&records[..]).unwrap();
         assert_eq!((pax.uid, pax.gid, pax.size), (Some(70), Some(71), Some(12)));
-        assert!(pax.note("size", b"-1").is_err());
+        assert!(pax.note(b"size", b"-1").is_err());
+    }
+
+    #[test]
+    fn what_global_headers_say_counts_where_others_are_silent() {
+        let mut common = Pax::default();
+        common
+            .note_all(b"9 uid=70\n9 gid=71\n25 SCHILY.xattr.user.a=1\n")
+            .unwrap();
+        let mut pax = Pax::default();
+        pax.note_all(b"9 gid=72\n25 SCHILY.xattr.user.b=2\n")
+            .unwrap();
+        pax.fall_back(&common);
+        assert_eq!(
+            (pax.uid, pax.gid, pax.xattrs.len()),
+            (Some(70), Some(72), 2)
+        );
     }
 
     #[test]
     fn attributes_of_libarchive_are_decoded() {
         let mut pax = Pax::default();
-        pax.note("LIBARCHIVE.xattr.user.a%3Db", b"AAECAwQ").unwrap();
-        pax.note("SCHILY.xattr.user.a%3Db", b"other").unwrap();
+        pax.note(b"LIBARCHIVE.xattr.user.a%3Db", b"AAECAwQ")
+            .unwrap();
+        pax.note(b"SCHILY.xattr.user.a%3Db", b"other").unwrap();
         assert_eq!(pax.xattrs, [("user.a=b".into(), vec![0, 1, 2, 3, 4])]);
-        assert!(pax.note("LIBARCHIVE.xattr.user.a", b"*").is_err());
+        assert!(pax.note(b"LIBARCHIVE.xattr.user.a", b"*").is_err());
+        pax.note(b"SCHILY.xattr.user.\xFF%25%3D%2", b"").unwrap();
+        let (name, _) = pax.xattrs.last().unwrap();
+        assert_eq!(name.as_encoded_bytes(), b"user.\xFF%=%2");
+        assert!(pax.note(b"GNU.sparse.map", b"0,512,1024").is_err());
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Target {
                 return match is_there && !options.may_replace {
                     true => refused("is there already (--force replaces it)"),
                     false => Ok(Target {
-                        at: At::Beside(Beside::new(image)),
+                        at: At::Beside(Beside::new(image)?),
                         size_bytes: options.size_bytes,
                         shown,
                     }),

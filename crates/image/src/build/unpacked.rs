@@ -2,9 +2,9 @@
 //! unpacked into a file without a name.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{channel, sync_channel};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::Progress;
@@ -41,10 +42,30 @@ pub(super) fn open(
     Ok((file, shown))
 }
 
+/// Opens a file that is read once. The open does not wait for who writes to a pipe.
+fn open_at_once(path: &Path) -> std::io::Result<(File, bool)> {
+    let nonblocking = OFlags::NONBLOCK.bits() as i32;
+    let mut options = File::options();
+    let file = options.read(true).custom_flags(nonblocking).open(path)?;
+    let is_seekable = file.metadata()?.is_file();
+    Ok((file, is_seekable))
+}
+
+/// Reads a file from its beginning to its end; a pipe until somebody wants it to stop.
+pub(super) fn reader<'a>(
+    path: &Path,
+    progress: &'a Progress,
+) -> std::io::Result<Box<dyn Read + 'a>> {
+    let (file, is_seekable) = open_at_once(path)?;
+    Ok(match is_seekable {
+        true => Box::new(file),
+        false => Box::new(Patient { file, progress }),
+    })
+}
+
 fn open_path(path: &Path, shown: &str, directory: &Path, progress: &Progress) -> Result<Arc<File>> {
     let failed = |error| Error::host(shown, error);
-    let mut file = File::open(path).map_err(failed)?;
-    let is_seekable = file.metadata().map_err(failed)?.is_file();
+    let (mut file, is_seekable) = open_at_once(path).map_err(failed)?;
     let mut magic = [0; 6];
     let is_plain = is_seekable && {
         let count = file.read_at(&mut magic, 0).map_err(failed)?;
@@ -87,7 +108,10 @@ impl Read for Patient<'_> {
             }
             match found {
                 Ok(0) | Err(Errno::INTR) => {}
-                _ => return self.file.read(buffer),
+                _ => match self.file.read(buffer) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    done => return done,
+                },
             }
         }
     }

@@ -73,7 +73,7 @@ impl Sink {
             }
             _ => {}
         }
-        let beside = Beside::new(place);
+        let beside = Beside::new(place)?;
         let failed = |error: io::Error| Error::host(shown.clone(), error);
         let length_bytes = match format {
             Format::Vhd | Format::Vmdk => length_bytes.next_multiple_of(SECTOR_BYTES),
@@ -90,7 +90,7 @@ impl Sink {
                 if !may_replace && flat.symlink_metadata().is_ok() {
                     return refused(format!("{} is there already", flat.display()));
                 }
-                files.insert(0, Beside::new(&flat));
+                files.insert(0, Beside::new(&flat)?);
                 Kind::Raw(create(files[0].path()).map_err(failed)?, format)
             }
             Format::Qcow2 => {

@@ -1,30 +1,6 @@
-//! The lock classes of the namespace and their order.
+//! The lock classes of the namespace, in their order.
 //!
-//! ```text
-//! ns.freezing          a freeze or a thaw, from beginning to end
-//! ns.commit            one commit at a time
-//!   ns.generations     generations that were cut off the log
-//!   ns.gate            global operations (freeze, shut down) against all others; big-reader
-//!     ns.fold          what one shard of the log was folded into; never inside an operation
-//!     ns.big, ns.superblock   around operations, where a locking scheme asks for it
-//!     ns.topology      a directory changes its parent
-//!       ns.resize      a directory's table grows, or dies
-//!         ns.data_sync   a sync of one file's overwritten data; held over its I/O
-//!         ns.range     a range of one file's data; held over its I/O
-//!           ns.bucket  names of directories; several only in the order (directory, position)
-//!             ns.inode attributes and xattrs of an inode; several only in the order of number
-//!               ns.xattr    the extended attributes of an inode
-//!               ns.inline   the content of a file that lies in its inode
-//!               ns.segment  the extents of one stretch of a file
-//!               ns.file_locks   the locks on one file
-//!                 ns.lock_graph   which processes wait for one
-//!                   ns.lock_wait  one waiting request
-//!               ns.files    a shard of the open-file list
-//!               ns.log      a shard of the operation log; global: a cut
-//!                 (the store's own locks: 60 and up)
-//! ```
-//!
-//! `docs/locking.md` gives the argument that this order excludes deadlock.
+//! The table in `docs/locking.md` has the same, with the argument that this order excludes deadlock.
 
 use finefs_lockmeter::LockClass;
 
@@ -62,6 +38,8 @@ pub static WHOLE_FILE: LockClass = LockClass::new("ns.whole_file", 30).held_over
 /// Reads and overwrites of data against all else, by the scheme `unlocked-data`.
 #[cfg(feature = "locking-schemes")]
 pub static UNLOCKED: LockClass = LockClass::new("ns.unlocked", 30).held_over_io();
+/// A load of an object: its waiters hold nothing below a range lock.
+pub static LOAD: LockClass = LockClass::new("ns.load", 32).held_over_io();
 /// A bucket of a directory: the names in it.
 pub static BUCKET: LockClass = LockClass::new("ns.bucket", 35);
 /// Attributes and xattrs of one inode.
@@ -86,13 +64,11 @@ pub static LOCK_INTERRUPT: LockClass = LockClass::new("ns.lock_interrupt", 49);
 pub static FILES: LockClass = LockClass::new("ns.files", 50);
 /// A shard of the operation log.
 pub static LOG: LockClass = LockClass::new("ns.log", 55);
-/// A load of an object: its waiters hold nothing below a range lock.
-pub static LOAD: LockClass = LockClass::new("ns.load", 32).held_over_io();
-/// The free lists of the memory store.
-pub static MEMORY: LockClass = LockClass::new("memory.free", 60);
 /// Who waits for a thaw; a leaf that nobody takes inside an operation.
 pub static THAW: LockClass = LockClass::new("ns.thaw", 57);
-/// What is left of work that several threads share; a leaf.
-pub static PIECES: LockClass = LockClass::new("ns.pieces", 59);
 /// What wakes the threads that commit and fold.
 pub static WAKEUP: LockClass = LockClass::new("ns.wakeup", 58);
+/// What is left of work that several threads share; a leaf.
+pub static PIECES: LockClass = LockClass::new("ns.pieces", 59);
+/// The free lists of the memory store.
+pub static MEMORY: LockClass = LockClass::new("memory.free", 60);

@@ -1,6 +1,7 @@
 //! What a line of a shell says.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -20,7 +21,12 @@ pub(super) struct Line {
 }
 
 #[derive(Parser)]
-#[command(name = "finefs shell", no_binary_name = true, disable_help_flag = true)]
+#[command(
+    name = "finefs shell",
+    no_binary_name = true,
+    disable_help_flag = true,
+    args_override_self = true
+)]
 struct Words {
     #[command(subcommand)]
     word: Word,
@@ -84,8 +90,8 @@ impl Line {
     /// What a line says, `None` for nothing. `expand` says which files a pattern stands for. The
     /// error is the status; it has been told.
     pub fn parse(
-        text: &str,
-        expand: &mut dyn FnMut(&str) -> Vec<OsString>,
+        text: &[u8],
+        expand: &mut dyn FnMut(&[u8]) -> Vec<OsString>,
     ) -> Result<Option<Line>, u8> {
         let mut words = match words::split(text) {
             Ok(words) => words,
@@ -103,16 +109,16 @@ impl Line {
         };
         let may_fail = match words.first_mut().map(|first| &mut first.text) {
             None => return Ok(None),
-            Some(first) if first == "-" => {
+            Some(first) if first == b"-" => {
                 words.remove(0);
                 true
             }
             Some(first) => {
-                let rest = first.strip_prefix('-').map(str::to_owned);
+                let rest = first.strip_prefix(b"-").map(<[u8]>::to_owned);
                 let may_fail = rest.is_some();
                 *first = rest.unwrap_or(std::mem::take(first));
-                if first == "?" {
-                    *first = "help".to_owned();
+                if first == b"?" {
+                    *first = b"help".to_vec();
                 }
                 may_fail
             }
@@ -122,7 +128,7 @@ impl Line {
             let found = found.map(|pattern| expand(&pattern)).unwrap_or_default();
             // As sh has it, what names nothing stays as it is.
             match found.is_empty() {
-                true => vec![OsString::from(word.text)],
+                true => vec![OsString::from_vec(word.text)],
                 false => found,
             }
         });
@@ -158,8 +164,9 @@ mod tests {
 
     #[test]
     fn lines_are_words_quotes_and_comments() {
-        let parse = |text| {
-            let line = Line::parse(text, &mut |pattern| {
+        let parse = |text: &str| {
+            let line = Line::parse(text.as_bytes(), &mut |pattern| {
+                let pattern = String::from_utf8_lossy(pattern);
                 vec![pattern.replace('*', "a b").into()]
             });
             line.map(|line| line.map(|line| (line.word, line.may_fail)))

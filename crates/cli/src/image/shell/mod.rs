@@ -18,6 +18,7 @@ mod words;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -56,7 +57,7 @@ pub(crate) struct Shell {
         conflicts_with = "file",
         allow_hyphen_values = true
     )]
-    command: Vec<String>,
+    command: Vec<OsString>,
     /// Change nothing
     #[arg(short, long)]
     read_only: bool,
@@ -115,15 +116,22 @@ impl Shell {
         let is_input = |path: &PathBuf| path.as_os_str() == "-";
         match &self.file {
             _ if !self.command.is_empty() => {
-                let lines = self.command.iter().map(|line| Ok(line.clone()));
-                script("-c", &mut lines.into_iter(), context)
+                let mut lines = self
+                    .command
+                    .iter()
+                    .map(|line| Ok(line.as_bytes().to_owned()));
+                script("-c", &mut lines, context)
             }
             Some(path) if !is_input(path) => {
-                let mut lines = BufReader::new(open(path)?).lines();
+                let mut lines = BufReader::new(open(path)?).split(b'\n');
                 script(&path.display().to_string(), &mut lines, context)
             }
             None if std::io::stdin().is_terminal() => prompt::run(context, fs),
-            _ => script("standard input", &mut std::io::stdin().lines(), context),
+            _ => script(
+                "standard input",
+                &mut std::io::stdin().lock().split(b'\n'),
+                context,
+            ),
         }
     }
 }
@@ -131,7 +139,7 @@ impl Shell {
 /// Does lines until one fails.
 fn script(
     name: &str,
-    lines: &mut dyn Iterator<Item = std::io::Result<String>>,
+    lines: &mut dyn Iterator<Item = std::io::Result<Vec<u8>>>,
     context: &mut Context,
 ) -> CliResult<u8> {
     let stop = copying::watch_signals()?;
@@ -146,7 +154,7 @@ fn script(
             Outcome::Next(0) => {}
             Outcome::Next(status) => {
                 let number = index + 1;
-                let text = text.trim();
+                let text = String::from_utf8_lossy(text.trim_ascii());
                 say(format!(
                     "{name}: line {number}: '{text}' failed with status {status}; stopped"
                 ));
@@ -159,11 +167,12 @@ fn script(
 }
 
 /// Does one line, and says what fails.
-fn execute(text: &str, context: &mut Context) -> Outcome {
-    let start = text.trim_start();
-    let may_fail = start.strip_prefix('-').map(str::trim_start);
-    if let Some(words) = may_fail.unwrap_or(start).strip_prefix('!') {
-        let status = run_on_host(context, "sh", &["-c".into(), words.into()]);
+fn execute(text: &[u8], context: &mut Context) -> Outcome {
+    let start = text.trim_ascii_start();
+    let may_fail = start.strip_prefix(b"-").map(<[u8]>::trim_ascii_start);
+    if let Some(words) = may_fail.unwrap_or(start).strip_prefix(b"!") {
+        let words = OsString::from_vec(words.to_owned());
+        let status = run_on_host(context, "sh", &["-c".into(), words]);
         return Outcome::Next(if may_fail.is_some() { 0 } else { status });
     }
     let line = match Line::parse(text, &mut |pattern| expanded(context, pattern)) {
@@ -206,11 +215,11 @@ fn execute(text: &str, context: &mut Context) -> Outcome {
 }
 
 /// The files that a pattern stands for, as words of a line.
-fn expanded(context: &mut Context, pattern: &str) -> Vec<OsString> {
+fn expanded(context: &mut Context, pattern: &[u8]) -> Vec<OsString> {
     let Some(inside) = context.shell() else {
         return Vec::new();
     };
-    match pattern.strip_prefix(HOST) {
+    match pattern.strip_prefix(HOST.as_bytes()) {
         Some(pattern) => {
             let tree = glob::HostTree {
                 directory: &inside.host,
@@ -220,7 +229,7 @@ fn expanded(context: &mut Context, pattern: &str) -> Vec<OsString> {
                 word.push(path);
                 word
             };
-            let paths = glob::expand(pattern.as_bytes(), &tree).into_iter();
+            let paths = glob::expand(pattern, &tree).into_iter();
             paths.map(word).collect()
         }
         None => {
@@ -235,7 +244,7 @@ fn expanded(context: &mut Context, pattern: &str) -> Vec<OsString> {
                 fs: &fs,
                 directory: &inside.directory,
             };
-            let paths = glob::expand(pattern.as_bytes(), &tree).into_iter();
+            let paths = glob::expand(pattern, &tree).into_iter();
             paths.map(word_for).collect()
         }
     }

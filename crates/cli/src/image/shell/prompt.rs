@@ -74,7 +74,7 @@ pub(super) fn run(context: &mut Context, fs: FileSystem) -> CliResult<u8> {
             status = told(print(&numbered(editor.history())));
             continue;
         }
-        match execute(&text, context) {
+        match execute(text.as_bytes(), context) {
             Outcome::Next(next) => status = next.max(told(sync(context))),
             Outcome::Exit(given) => {
                 status = given.unwrap_or(status);
@@ -128,27 +128,24 @@ impl Completer for Completion {
         _: &rustyline::Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let before = &line[..position];
-        let word = words::last(before);
+        let word = words::last(before.as_bytes());
+        let begun = String::from_utf8_lossy(&word.text);
         if before[..word.start].trim().is_empty() {
             let names = line::names().into_iter();
-            let names = names.filter(|name| name.starts_with(&word.text));
+            let names = names.filter(|name| name.starts_with(&*begun));
             return Ok((
                 word.start,
                 names.map(|name| pair(&name, &name, " ", None)).collect(),
             ));
         }
-        let found = match word.text.strip_prefix(HOST) {
+        let found = match begun.strip_prefix(HOST) {
             Some(path) => self.host_paths(path)?,
-            None => self.paths(&word.text),
+            None => self.paths(&begun),
         };
         let pairs = found.into_iter().map(|(path, end)| {
             let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
             let shown = if end == "/" { name + end } else { name };
-            let prefix = if word.text.starts_with(HOST) {
-                HOST
-            } else {
-                ""
-            };
+            let prefix = if begun.starts_with(HOST) { HOST } else { "" };
             pair(&format!("{prefix}{path}"), &shown, end, word.quote)
         });
         Ok((word.start, pairs.collect()))
@@ -197,17 +194,21 @@ impl Completion {
     }
 }
 
-/// Names with a dot in front are not completed from nothing.
+/// Names with a dot in front are not completed from nothing, and those that no line can hold never.
 fn goes_on(name: &str, begun: &str) -> bool {
-    name.starts_with(begun) && (begun.starts_with('.') || !name.starts_with('.'))
+    name.starts_with(begun)
+        && (begun.starts_with('.') || !name.starts_with('.'))
+        && !name.contains(char::is_control)
 }
 
 /// A completion with what comes behind it, quoted for the line as its beginning is; `shown` stands
 /// in the list.
-fn pair(word: &str, shown: &str, end: &str, quote: Option<char>) -> Pair {
+fn pair(word: &str, shown: &str, end: &str, quote: Option<u8>) -> Pair {
     const SPECIAL: &str = " \t\\'\"#$&*;?|<>()`~![]";
     // Within single quotes nothing stands for such a quote.
-    let quote = quote.filter(|quote| *quote == '"' || !word.contains('\''));
+    let quote = quote
+        .map(char::from)
+        .filter(|quote| *quote == '"' || !word.contains('\''));
     let is_special = |letter: &char| match quote {
         Some('"') => matches!(letter, '"' | '\\'),
         Some(_) => false,
@@ -238,6 +239,7 @@ mod tests {
         fs.create_dir_all("etc/a dir").unwrap();
         fs.write("etc/one", "").unwrap();
         fs.write("etc/.hidden", "").unwrap();
+        fs.write("etc/o\ntwo", "").unwrap();
         let completion = Completion {
             fs,
             directory: PathBuf::from("/etc"),
