@@ -1,6 +1,7 @@
 //! The lock classes of the namespace, in their order.
 //!
-//! The table in `docs/locking.md` has the same, with the argument that this order excludes deadlock.
+//! The table in `docs/locking.md` has the same, and the argument that this order excludes
+//! deadlock.
 
 use finefs_lockmeter::LockClass;
 

@@ -22,8 +22,8 @@
 //!    generation and what was cut off are all that it logged in it, in order.
 //! 2. A cut is at the end of the queue before `ns.generations` is released, and leaves it, the
 //!    oldest first, under `ns.commit`.
-//! 3. What cancels out is given back under `ns.fold`, too: whoever finds no space, commits and tries
-//!    again has it. To forget data may wait for a write of it that is under way.
+//! 3. What cancels out is given back under `ns.fold`, too: whoever finds no space, commits and
+//!    tries again has it. To forget data may wait for a write of it that is under way.
 
 use std::collections::VecDeque;
 use std::ops::Deref;

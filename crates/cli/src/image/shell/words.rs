@@ -1,5 +1,6 @@
-//! The words of a line, as a shell reads them, in bytes: blanks between them, `'text'`, `"text"` in which a
-//! backslash takes `"` and `\`, a backslash before any letter, and `#` before what is a comment.
+//! The words of a line, in bytes, as a shell reads them: blanks between them, `'text'`, `"text"` in
+//! which a backslash takes `"` and `\`, a backslash before any letter, and `#` before what is a
+//! comment.
 
 /// A word.
 #[derive(Debug, PartialEq, Eq)]
