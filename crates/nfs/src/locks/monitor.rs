@@ -28,6 +28,7 @@ pub(super) struct Monitor {
     path: Option<PathBuf>,
     /// The state of this start.
     pub state: u32,
+    /// Each of them is in the file.
     known: Mutex<BTreeSet<Known>>,
     /// Those that had locks at the last end.
     pub before: Vec<Known>,
@@ -69,13 +70,16 @@ impl Monitor {
         self.grace_end
     }
 
-    /// A client gets its first lock.
+    /// A client gets its first lock. Where this fails it must not get one.
     pub(super) fn add(&self, host: &Host) -> io::Result<()> {
+        let host = (host.address, host.server, host.name.to_vec());
         let mut known = self.known.lock();
-        match known.insert((host.address, host.server, host.name.to_vec())) {
-            true => self.write(&known),
-            false => Ok(()),
+        if known.contains(&host) {
+            return Ok(());
         }
+        let mut next = known.clone();
+        next.insert(host);
+        self.replace(&mut known, next)
     }
 
     /// Only these have locks.
@@ -83,8 +87,18 @@ impl Monitor {
         let hosts = hosts.iter();
         let hosts = hosts.map(|host| (host.address, host.server, host.name.to_vec()));
         let mut known = self.known.lock();
-        *known = hosts.collect();
-        self.write(&known)
+        self.replace(&mut known, hosts.collect())
+    }
+
+    /// Writes who is known from now on. A write that failed may have changed the file or not: then
+    /// only those stay known who are in it either way.
+    fn replace(&self, known: &mut BTreeSet<Known>, next: BTreeSet<Known>) -> io::Result<()> {
+        let written = self.write(&next);
+        match &written {
+            Ok(()) => *known = next,
+            Err(_) => known.retain(|host| next.contains(host)),
+        }
+        written
     }
 
     fn write(&self, known: &BTreeSet<Known>) -> io::Result<()> {
@@ -130,6 +144,8 @@ fn parse(text: &str) -> Option<(u32, Vec<Known>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -151,6 +167,33 @@ mod tests {
         assert!(open().is_in_grace());
         second.keep(&[]).unwrap();
         assert!(!open().is_in_grace());
+    }
+
+    #[test]
+    fn a_client_that_could_not_be_noted_is_not_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("place");
+        let path = place.join("locks");
+        std::fs::create_dir(&place).unwrap();
+        let open = || Monitor::new(Some(path.clone()), Duration::from_secs(60)).unwrap();
+        let monitor = open();
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let [first, second] = ["a", "b"].map(|name| Host::new(address, address, name.as_bytes()));
+        monitor.add(&first).unwrap();
+        // The place is gone for a while.
+        let elsewhere = directory.path().join("elsewhere");
+        std::fs::rename(&place, &elsewhere).unwrap();
+        for _ in 0..2 {
+            monitor.add(&second).unwrap_err();
+        }
+        monitor.keep(&[Arc::new(second)]).unwrap_err();
+        std::fs::rename(&elsewhere, &place).unwrap();
+        let second = Host::new(address, address, b"b");
+        // Whatever became of the file, both are in it from now on.
+        monitor.add(&first).unwrap();
+        monitor.add(&second).unwrap();
+        let known = open().before.into_iter().map(|(_, _, name)| name);
+        assert_eq!(known.collect::<Vec<_>>(), [b"a", b"b"]);
     }
 
     #[test]
