@@ -8,12 +8,12 @@
 //! nfs.replies        one reply that is kept, and whether its call is under way
 //! nfs.threads        the threads that serve
 //! nfs.mounts         who says that it has mounted
-//! nfs.lock_hosts     the client machines that lock
-//!   nfs.lock_owners  a shard of the owners of locks
+//! nfs.lock_owners    a shard of the owners of locks
 //! nfs.lock_waits     the locks that clients wait for
 //!   nfs.lock_wait    when a client last asked for one
 //! nfs.lock_shares    share reservations
 //! nfs.lock_monitor   who is to be told of a start; held while its file is written
+//!   nfs.lock_hosts   the client machines that lock
 //! nfs.lock_outbox    what is to be told to clients; also taken under `ns.file_locks`
 //! ```
 
@@ -34,7 +34,7 @@ pub(crate) static MOUNTS: LockClass = LockClass::new("nfs.mounts", 87);
 /// What waits until one client reads on.
 pub(crate) static OUTPUT: LockClass = LockClass::new("nfs.output", 88);
 /// The client machines that lock; when one gets its first owner.
-pub(crate) static LOCK_HOSTS: LockClass = LockClass::new("nfs.lock_hosts", 84);
+pub(crate) static LOCK_HOSTS: LockClass = LockClass::new("nfs.lock_hosts", 87);
 /// A shard of the owners of locks.
 pub(crate) static LOCK_OWNERS: LockClass = LockClass::new("nfs.lock_owners", 85);
 /// The locks that clients wait for.

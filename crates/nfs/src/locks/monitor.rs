@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use finefs_locks::Mutex;
@@ -82,11 +83,12 @@ impl Monitor {
         self.replace(&mut known, next)
     }
 
-    /// Only these have locks.
-    pub(super) fn keep(&self, hosts: &[std::sync::Arc<Host>]) -> io::Result<()> {
-        let hosts = hosts.iter();
-        let hosts = hosts.map(|host| (host.address, host.server, host.name.to_vec()));
+    /// Only those that `with_locks` gives have locks. It is called while nobody is added: a client
+    /// that it does not know yet comes to [`Monitor::add`] afterwards.
+    pub(super) fn keep(&self, with_locks: impl FnOnce() -> Vec<Arc<Host>>) -> io::Result<()> {
         let mut known = self.known.lock();
+        let hosts = with_locks().into_iter();
+        let hosts = hosts.map(|host| (host.address, host.server, host.name.to_vec()));
         self.replace(&mut known, hosts.collect())
     }
 
@@ -144,8 +146,6 @@ fn parse(text: &str) -> Option<(u32, Vec<Known>)> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     #[test]
@@ -165,8 +165,18 @@ mod tests {
         assert_eq!(second.before, [(address, server, b"a name\n".to_vec())]);
         // Until it says otherwise they are known.
         assert!(open().is_in_grace());
-        second.keep(&[]).unwrap();
+        second.keep(Vec::new).unwrap();
         assert!(!open().is_in_grace());
+    }
+
+    #[test]
+    fn nobody_is_added_between_the_look_at_who_has_locks_and_the_note() {
+        let monitor = Monitor::new(None, Duration::ZERO).unwrap();
+        let look = || {
+            assert!(monitor.known.try_lock().is_none());
+            Vec::new()
+        };
+        monitor.keep(look).unwrap();
     }
 
     #[test]
@@ -186,7 +196,7 @@ mod tests {
         for _ in 0..2 {
             monitor.add(&second).unwrap_err();
         }
-        monitor.keep(&[Arc::new(second)]).unwrap_err();
+        monitor.keep(|| vec![Arc::new(second)]).unwrap_err();
         std::fs::rename(&elsewhere, &place).unwrap();
         let second = Host::new(address, address, b"b");
         // Whatever became of the file, both are in it from now on.
