@@ -12,13 +12,16 @@
 //!    before the lock is asked for, and taken out only when nobody asks for one (`under_way`) and
 //!    none was asked for since it was seen without locks (`begun`).
 //! 2. A host has no more than [`OWNERS_MAX`] owners, each no more than [`FILES_MAX`] files.
+//! 3. A host that is noted (`is_noted`) is in the monitor's file. Before the mark is taken from one
+//!    that has no owners, its owners are counted once more, and who has counted a new owner looks
+//!    for the mark afterwards. So one of the two sees the other.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use finefs_locks::Mutex;
 use finefs_namespace::Ino;
@@ -38,6 +41,8 @@ pub(crate) struct Host {
     pub server: IpAddr,
     pub name: Box<[u8]>,
     owners: AtomicUsize,
+    /// See invariant 3.
+    is_noted: AtomicBool,
 }
 
 impl Host {
@@ -47,12 +52,23 @@ impl Host {
             server,
             name: name.into(),
             owners: AtomicUsize::new(0),
+            is_noted: AtomicBool::new(false),
         }
     }
 
     /// True when it may have locks.
     pub(super) fn has_owners(&self) -> bool {
-        self.owners.load(Ordering::Acquire) > 0
+        self.owners.load(Ordering::SeqCst) > 0
+    }
+
+    /// True when the monitor's file surely has it, for as long as it has owners.
+    pub(super) fn is_noted(&self) -> bool {
+        self.is_noted.load(Ordering::SeqCst)
+    }
+
+    /// The monitor's file has it; to be said under the monitor's lock.
+    pub(super) fn mark_noted(&self) {
+        self.is_noted.store(true, Ordering::SeqCst);
     }
 }
 
@@ -121,16 +137,15 @@ impl Hosts {
         &self.shards[owner as usize % SHARDS]
     }
 
-    /// The owner is about to ask for a lock on a file. True when its host had no owner before: it
-    /// is to be monitored.
+    /// The owner is about to ask for a lock on a file. Gives its host, which is to be noted by the
+    /// monitor before it gets one.
     pub(super) fn begin(
         &self,
         owner: u64,
         (address, server, host_name): (IpAddr, IpAddr, &[u8]),
         (svid, name): (u32, &[u8]),
         file: File,
-    ) -> Result<Option<Arc<Host>>, Full> {
-        let mut new_host = None;
+    ) -> Result<Arc<Host>, Full> {
         let mut shard = self.shard(owner).lock();
         if !shard.contains_key(&owner) {
             drop(shard);
@@ -138,12 +153,11 @@ impl Hosts {
             shard = self.shard(owner).lock();
             // Another call of the owner may have come first.
             if let Entry::Vacant(place) = shard.entry(owner) {
-                let before = host.owners.fetch_add(1, Ordering::AcqRel);
+                let before = host.owners.fetch_add(1, Ordering::SeqCst);
                 if before >= OWNERS_MAX {
-                    host.owners.fetch_sub(1, Ordering::AcqRel);
+                    host.owners.fetch_sub(1, Ordering::SeqCst);
                     return Err(Full);
                 }
-                new_host = (before == 0).then(|| Arc::clone(&host));
                 place.insert(Owner {
                     host,
                     svid,
@@ -166,7 +180,7 @@ impl Hosts {
                 begun: 1,
             }),
         }
-        Ok(new_host)
+        Ok(Arc::clone(&known.host))
     }
 
     fn host(&self, address: IpAddr, server: IpAddr, name: &[u8]) -> Result<Arc<Host>, Full> {
@@ -214,7 +228,7 @@ impl Hosts {
             |noted: &Noted| noted.file == file && noted.under_way == 0 && noted.begun == begun;
         known.files.retain(|noted| !is_over(noted));
         if known.files.is_empty() {
-            known.host.owners.fetch_sub(1, Ordering::AcqRel);
+            known.host.owners.fetch_sub(1, Ordering::SeqCst);
             shard.remove(&owner);
         }
     }
@@ -230,11 +244,6 @@ impl Hosts {
         })
     }
 
-    pub(super) fn host_of(&self, owner: u64) -> Option<Arc<Host>> {
-        let shard = self.shard(owner).lock();
-        shard.get(&owner).map(|known| Arc::clone(&known.host))
-    }
-
     /// The hosts at an address.
     pub(super) fn at(&self, address: IpAddr) -> Vec<Arc<Host>> {
         let hosts = self.hosts.lock();
@@ -247,6 +256,17 @@ impl Hosts {
         let hosts = self.hosts.lock();
         let with_locks = hosts.values().filter(|host| host.has_owners());
         with_locks.cloned().collect()
+    }
+
+    /// The same, to be noted as all that have. The marks are taken off: the monitor sets them again
+    /// when it has written.
+    pub(super) fn to_be_noted(&self) -> Vec<Arc<Host>> {
+        let hosts = self.hosts.lock();
+        let to_be_noted = hosts.values().filter(|host| {
+            host.is_noted.store(false, Ordering::SeqCst);
+            host.has_owners()
+        });
+        to_be_noted.cloned().collect()
     }
 
     /// The owners that a choice is made of, with their files.
@@ -274,20 +294,19 @@ mod tests {
         ino: Ino(12),
     };
 
-    fn begin(hosts: &Hosts, svid: u32) -> (u64, bool) {
+    fn begin(hosts: &Hosts, svid: u32) -> (u64, Arc<Host>) {
         let owner = hosts.number(ADDRESS, b"name", svid);
         let begun = hosts.begin(owner, (ADDRESS, ADDRESS, b"name"), (svid, b"oh"), FILE);
-        (owner, matches!(begun, Ok(Some(_))))
+        (owner, begun.ok().unwrap())
     }
 
     #[test]
     fn a_file_is_noted_for_as_long_as_a_lock_may_come() {
         let hosts = Hosts::new();
-        let (owner, is_new) = begin(&hosts, 1);
-        assert!(is_new);
+        let (owner, _) = begin(&hosts, 1);
         let seen = hosts.begun(owner, FILE).unwrap();
         // Another call of the owner is under way.
-        assert!(!begin(&hosts, 1).1);
+        begin(&hosts, 1);
         hosts.end(owner, FILE);
         hosts.tidy(owner, FILE, seen);
         assert!(hosts.owner(owner).is_some());
@@ -299,9 +318,26 @@ mod tests {
         hosts.tidy(owner, FILE, seen);
         assert!(hosts.owner(owner).is_none());
         assert!(hosts.with_locks().is_empty());
-        assert!(
-            begin(&hosts, 2).1,
-            "its host has no locks, and is monitored again"
-        );
+    }
+
+    #[test]
+    fn a_host_without_owners_is_to_be_noted_again() {
+        let hosts = Hosts::new();
+        let (owner, host) = begin(&hosts, 1);
+        assert!(!host.is_noted());
+        host.mark_noted();
+        assert!(begin(&hosts, 2).1.is_noted());
+        // Until it is written again.
+        assert_eq!(hosts.to_be_noted().len(), 1);
+        assert!(!host.is_noted());
+        host.mark_noted();
+        for svid in [1, 2] {
+            let owner = hosts.number(ADDRESS, b"name", svid);
+            hosts.end(owner, FILE);
+            hosts.tidy(owner, FILE, 1);
+        }
+        assert!(hosts.owner(owner).is_none());
+        assert!(hosts.to_be_noted().is_empty());
+        assert!(!begin(&hosts, 1).1.is_noted());
     }
 }

@@ -285,17 +285,17 @@ impl Locking {
         let begun = self
             .hosts
             .begin(owner, host, (asks.lock.svid, asks.lock.owner), file);
-        let new_host = match begun {
-            Ok(new_host) => new_host,
+        let host = match begun {
+            Ok(host) => host,
             Err(hosts::Full) => return Ok(messages::NO_LOCKS),
         };
-        if let Some(Err(error)) = new_host.map(|host| self.monitor.add(&host)) {
+        if let Err(error) = self.monitor.add(&host) {
             log::error!("nfs: who locks cannot be noted: {error}");
             self.over(owner, file);
             return Ok(messages::NO_LOCKS);
         }
         let asked = match asks.is_blocking {
-            true => self.lock_or_wait(&key, &range, asks, export),
+            true => self.lock_or_wait(&key, &range, (asks, &host), export),
             false => {
                 let locks = export.namespace.owner_locks(file.ino);
                 locks
@@ -316,10 +316,9 @@ impl Locking {
         &self,
         key: &Key,
         range: &Range<u64>,
-        asks: &Asks<'_>,
+        (asks, host): (&Asks<'_>, &hosts::Host),
         export: &Export,
     ) -> Result<u32> {
-        let host = self.hosts.host_of(key.owner).ok_or(Error::NoLocks)?;
         let Some(wait) = self.waits.enter(key, asks.lock.raw, asks.cookie) else {
             return Err(Error::NoLocks);
         };
@@ -559,3 +558,6 @@ impl Locking {
         self.outbox.put(letter, delay);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,25 +71,30 @@ impl Monitor {
         self.grace_end
     }
 
-    /// A client gets its first lock. Where this fails it must not get one.
+    /// A client gets a lock. Where this fails it must not get one.
     pub(super) fn add(&self, host: &Host) -> io::Result<()> {
-        let host = (host.address, host.server, host.name.to_vec());
-        let mut known = self.known.lock();
-        if known.contains(&host) {
+        if host.is_noted() {
             return Ok(());
         }
-        let mut next = known.clone();
-        next.insert(host);
-        self.replace(&mut known, next)
+        let mut known = self.known.lock();
+        if !known.contains(&as_known(host)) {
+            let mut next = known.clone();
+            next.insert(as_known(host));
+            self.replace(&mut known, next)?;
+        }
+        host.mark_noted();
+        Ok(())
     }
 
     /// Only those that `with_locks` gives have locks. It is called while nobody is added: a client
     /// that it does not know yet comes to [`Monitor::add`] afterwards.
     pub(super) fn keep(&self, with_locks: impl FnOnce() -> Vec<Arc<Host>>) -> io::Result<()> {
         let mut known = self.known.lock();
-        let hosts = with_locks().into_iter();
-        let hosts = hosts.map(|host| (host.address, host.server, host.name.to_vec()));
-        self.replace(&mut known, hosts.collect())
+        let hosts = with_locks();
+        let next = hosts.iter().map(|host| as_known(host)).collect();
+        self.replace(&mut known, next)?;
+        hosts.iter().for_each(|host| host.mark_noted());
+        Ok(())
     }
 
     /// Writes who is known from now on. A write that failed may have changed the file or not: then
@@ -118,6 +123,10 @@ impl Monitor {
         file.sync_all()?;
         std::fs::rename(&beside, path)
     }
+}
+
+fn as_known(host: &Host) -> Known {
+    (host.address, host.server, host.name.to_vec())
 }
 
 fn parse(text: &str) -> Option<(u32, Vec<Known>)> {
@@ -190,7 +199,7 @@ mod tests {
         let address = IpAddr::from([192, 0, 2, 1]);
         let [first, second] = ["a", "b"].map(|name| Host::new(address, address, name.as_bytes()));
         monitor.add(&first).unwrap();
-        // The place is gone for a while.
+        // The place is away for a while.
         let elsewhere = directory.path().join("elsewhere");
         std::fs::rename(&place, &elsewhere).unwrap();
         for _ in 0..2 {
@@ -198,7 +207,8 @@ mod tests {
         }
         monitor.keep(|| vec![Arc::new(second)]).unwrap_err();
         std::fs::rename(&elsewhere, &place).unwrap();
-        let second = Host::new(address, address, b"b");
+        // As hosts that were forgotten and come again.
+        let [first, second] = ["a", "b"].map(|name| Host::new(address, address, name.as_bytes()));
         // Whatever became of the file, both are in it from now on.
         monitor.add(&first).unwrap();
         monitor.add(&second).unwrap();

@@ -55,7 +55,7 @@ impl Locking {
             // Some may not have asked yet.
             return;
         }
-        if let Err(error) = self.monitor.keep(|| self.hosts.with_locks()) {
+        if let Err(error) = self.monitor.keep(|| self.hosts.to_be_noted()) {
             log::error!("nfs: who locks cannot be noted: {error}");
         }
     }

@@ -1,0 +1,134 @@
+//! Calls of the lock manager without a socket: what the port decides, and a file of clients that
+//! cannot be written.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use finefs_namespace::{Caller, MemoryStore, Options};
+
+use super::*;
+use crate::export::{ExportOptions, Served, Squash};
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const LOCK: u32 = 2;
+
+/// The lock manager of one export with one file.
+struct Fixture {
+    locking: Arc<Locking>,
+    /// The file's handle.
+    handle: Vec<u8>,
+}
+
+impl Fixture {
+    fn new(options: ExportOptions, state_file: Option<PathBuf>) -> Fixture {
+        let store = MemoryStore::new(16 << 20, 0o755, 0, 0).unwrap();
+        let namespace = store.into_namespace(Options::default()).unwrap();
+        let root = namespace.root();
+        let file = namespace.create_file(&Caller::root(), root, b"file", 0o644);
+        let file = file.unwrap();
+        let export = Export::new(Served {
+            name: "/".into(),
+            namespace,
+            options: ExportOptions {
+                squash: Squash::None,
+                ..options
+            },
+        });
+        let handle = export.handle(file.ino, file.generation).to_vec();
+        let locks = LockOptions {
+            state_file,
+            ..LockOptions::default()
+        };
+        let exports = Arc::new(Exports::new(vec![export]).unwrap());
+        Fixture {
+            locking: Locking::new(exports, &locks).unwrap(),
+            handle,
+        }
+    }
+
+    /// The status of a procedure whose arguments are these behind its cookie.
+    fn run(&self, procedure: u32, arguments: &[u8]) -> u32 {
+        let credential = Credential::User {
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+        };
+        let client = Client {
+            address: HERE,
+            server: HERE,
+            credential: &credential,
+        };
+        let mut out = Writer::default();
+        let cookie = 0u32.to_be_bytes();
+        let record = [&cookie, arguments].concat();
+        let run = self
+            .locking
+            .run(&client, procedure, &mut Reader::new(&record), &mut out);
+        assert!(run.is_ok());
+        let status = out.bytes()[4..8].try_into().unwrap();
+        u32::from_be_bytes(status)
+    }
+
+    /// An exclusive lock of the whole file, or a shared one, that does not wait.
+    fn lock(&self, svid: u32, is_exclusive: bool) -> u32 {
+        let mut arguments = Writer::default();
+        arguments.bool(false);
+        arguments.bool(is_exclusive);
+        arguments.opaque(b"client");
+        arguments.opaque(&self.handle);
+        arguments.opaque(b"owner");
+        arguments.u32(svid);
+        arguments.u64(0);
+        arguments.u64(0);
+        arguments.bool(false);
+        arguments.u32(1);
+        self.run(LOCK, arguments.bytes())
+    }
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn make_fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// The first waits for the file, which then cannot be written.
+#[test]
+fn no_owner_of_a_client_gets_a_lock_before_the_client_is_noted() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("locks");
+    let fixture = Fixture::new(ExportOptions::default(), Some(state));
+    let beside = directory.path().join("locks.new");
+    make_fifo(&beside);
+    std::thread::scope(|scope| {
+        let lock = |svid| {
+            scope.spawn({
+                let fixture = &fixture;
+                move || fixture.lock(svid, false)
+            })
+        };
+        let first = lock(1);
+        until("the first asks", || fixture.locking.held().len() == 1);
+        let second = lock(2);
+        until("the second asks", || fixture.locking.held().len() == 2);
+        // Who has opened it for writing cannot make it durable.
+        let reader = File::open(&beside).unwrap();
+        assert_eq!(first.join().unwrap(), messages::NO_LOCKS);
+        assert_eq!(second.join().unwrap(), messages::NO_LOCKS);
+        drop(reader);
+    });
+    assert!(fixture.locking.held().is_empty());
+    std::fs::remove_file(&beside).unwrap();
+    assert_eq!(fixture.lock(2, true), messages::GRANTED);
+}
