@@ -4,15 +4,15 @@
 //!
 //! # The file
 //! Where a file is given, it names the clients that may have locks, and a number that is odd and
-//! grows with each start (the state of NSM). It is written beside and renamed before the first lock
-//! of a client is given. So after a crash all who had locks are in it; after a start without any in
-//! it there is no grace period.
+//! grows with each start (the state of NSM). It is written beside, renamed and made durable before
+//! the first lock of a client is given. So after a crash all who had locks are in it; after a start
+//! without any in it there is no grace period.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -117,11 +117,31 @@ impl Monitor {
             let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
             text += &format!("{address} {server} {name}\n");
         }
-        let beside = path.with_extension("new");
+        let beside = beside(path);
         let mut file = File::create(&beside)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&beside, path)
+        std::fs::rename(&beside, path)?;
+        sync_directory_of(path)
+    }
+}
+
+/// Where a file is written that is to take the place of this one: its whole name with an end, since
+/// what looks like an extension may tell servers apart (`locks-192.0.2.5:2049`).
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// Makes a rename durable. A file system that knows no sync of directories says EINVAL.
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    match File::open(directory.unwrap_or(Path::new(".")))?.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
     }
 }
 
@@ -155,6 +175,8 @@ fn parse(text: &str) -> Option<(u32, Vec<Known>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -186,6 +208,26 @@ mod tests {
             Vec::new()
         };
         monitor.keep(look).unwrap();
+    }
+
+    #[test]
+    fn each_file_has_a_name_beside_it_for_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let of_other = directory.path().join("locks-10.0.0.new");
+        std::fs::write(&of_other, "another server's").unwrap();
+        let address = IpAddr::from([192, 0, 2, 1]);
+        for name in ["locks-10.0.0.5:2049", "locks.new"] {
+            let path = directory.path().join(name);
+            let monitor = Monitor::new(Some(path.clone()), Duration::ZERO).unwrap();
+            // A file that is replaced, not written over, stays as it was to who has it open.
+            let mut before = File::open(&path).unwrap();
+            monitor.add(&Host::new(address, address, b"a")).unwrap();
+            let mut text = String::new();
+            before.read_to_string(&mut text).unwrap();
+            assert!(!text.contains("192.0.2.1"), "{name}: {text}");
+        }
+        let of_other = std::fs::read_to_string(of_other).unwrap();
+        assert_eq!(of_other, "another server's");
     }
 
     #[test]
