@@ -348,16 +348,22 @@ impl Locking {
         }
     }
 
-    /// What a client is told that asks for a lock which it waits for; `None` when it does not.
+    /// What a client is told that asks for a lock which it waits for; `None` when it does not. Who
+    /// does not want to wait (another thread of the client's process, say) leaves the wait alone.
     fn ask_again(&self, key: &Key, asks: &Asks<'_>, export: &Export) -> Option<u32> {
         let wait = self.waits.find(key)?;
-        wait.ask_again(asks.cookie);
+        if asks.is_blocking {
+            wait.ask_again(asks.cookie);
+        }
         let outcome = wait
             .pending
             .get()
             .map(|it| export.namespace.pending_lock(it));
         let Some(Some(outcome)) = outcome else {
-            return Some(messages::BLOCKED);
+            return Some(match asks.is_blocking {
+                true => messages::BLOCKED,
+                false => messages::DENIED,
+            });
         };
         if !self.waits.take_out(key, &wait) {
             // It was granted by a call at this moment; asked for once more it is there.

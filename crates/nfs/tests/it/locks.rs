@@ -425,6 +425,26 @@ fn a_client_that_cannot_be_called_asks_again_or_cancels() {
 }
 
 #[test]
+fn who_waits_in_one_thread_and_tries_in_another_is_denied_and_waits_on() {
+    let machine = Machine::start(GRANTED);
+    let (server, _namespace, mut client, file) = start(machine.port);
+    let (first, second) = (owner("a", 1, &file), owner("b", 2, &file));
+    assert_eq!(client.try_lock(&first, (0, 0)), GRANTED);
+    assert_eq!(client.wait(&second, (5, 5)), BLOCKED);
+    let tried = lock_arguments(b"tried", &second, (5, 5), How::default());
+    assert_eq!(word(&client.nlm(LOCK, b"tried", &tried), 0), DENIED);
+    client.unlock(&first, (0, 0));
+    let (program, procedure, arguments) = machine.next();
+    assert_eq!((program, procedure), (100_021, 5));
+    let expected = [opaque(b"lock"), words(&[1]), second.lock(5, 5)].concat();
+    assert_eq!(arguments, expected, "of the call that waits");
+    until("the wait is over", || {
+        client.try_lock(&second, (5, 5)) == GRANTED
+    });
+    server.stop();
+}
+
+#[test]
 fn an_owner_does_not_wait_for_itself() {
     let (server, _namespace, mut client, file) = start(1);
     let (first, second) = (owner("a", 1, &file), owner("b", 2, &file));
