@@ -12,14 +12,15 @@
 //!    before the lock is asked for, and taken out only when nobody asks for one (`under_way`) and
 //!    none was asked for since it was seen without locks (`begun`).
 //! 2. A host has no more than [`OWNERS_MAX`] owners, each no more than [`FILES_MAX`] files.
-//! 3. A host that is noted (`is_noted`) is in the monitor's file. Before the mark is taken from one
-//!    that has no owners, its owners are counted once more, and who has counted a new owner looks
-//!    for the mark afterwards. So one of the two sees the other.
+//! 3. A host that is noted (`is_noted`) is in the monitor's file. The mark is taken off before
+//!    anybody looks whether the host has owners or reservations, and who has counted a new one
+//!    looks for the mark afterwards. So one of the two sees the other.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -41,6 +42,8 @@ pub(crate) struct Host {
     pub server: IpAddr,
     pub name: Box<[u8]>,
     owners: AtomicUsize,
+    /// Share reservations, and requests for them.
+    reservations: AtomicUsize,
     /// See invariant 3.
     is_noted: AtomicBool,
 }
@@ -52,16 +55,18 @@ impl Host {
             server,
             name: name.into(),
             owners: AtomicUsize::new(0),
+            reservations: AtomicUsize::new(0),
             is_noted: AtomicBool::new(false),
         }
     }
 
-    /// True when it may have locks.
-    pub(super) fn has_owners(&self) -> bool {
-        self.owners.load(Ordering::SeqCst) > 0
+    /// True when it may have locks or share reservations.
+    pub(super) fn may_have_locks(&self) -> bool {
+        let counts = [&self.owners, &self.reservations];
+        counts.iter().any(|count| count.load(Ordering::SeqCst) > 0)
     }
 
-    /// True when the monitor's file surely has it, for as long as it has owners.
+    /// True when the monitor's file surely has it, for as long as it may have locks.
     pub(super) fn is_noted(&self) -> bool {
         self.is_noted.load(Ordering::SeqCst)
     }
@@ -69,6 +74,23 @@ impl Host {
     /// The monitor's file has it; to be said under the monitor's lock.
     pub(super) fn mark_noted(&self) {
         self.is_noted.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A host that has a share reservation, or asks for one, for as long as this is there.
+pub(super) struct Reserving(Arc<Host>);
+
+impl Deref for Reserving {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.0
+    }
+}
+
+impl Drop for Reserving {
+    fn drop(&mut self) {
+        self.0.reservations.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -190,7 +212,7 @@ impl Hosts {
             return Ok(Arc::clone(host));
         }
         if hosts.len() >= HOSTS_MAX {
-            hosts.retain(|_, host| host.has_owners() || Arc::strong_count(host) > 1);
+            hosts.retain(|_, host| host.may_have_locks() || Arc::strong_count(host) > 1);
         }
         if hosts.len() >= HOSTS_MAX {
             return Err(Full);
@@ -198,6 +220,16 @@ impl Hosts {
         let host = Arc::new(Host::new(address, server, name));
         hosts.insert(key, Arc::clone(&host));
         Ok(host)
+    }
+
+    /// A host asks for a share reservation. It is to be noted by the monitor before it gets one.
+    pub(super) fn reserving(
+        &self,
+        (address, server, name): (IpAddr, IpAddr, &[u8]),
+    ) -> Result<Reserving, Full> {
+        let host = self.host(address, server, name)?;
+        host.reservations.fetch_add(1, Ordering::SeqCst);
+        Ok(Reserving(host))
     }
 
     /// What was begun is over.
@@ -251,10 +283,10 @@ impl Hosts {
         at.cloned().collect()
     }
 
-    /// The hosts that may have locks.
+    /// The hosts that may have locks or share reservations.
     pub(super) fn with_locks(&self) -> Vec<Arc<Host>> {
         let hosts = self.hosts.lock();
-        let with_locks = hosts.values().filter(|host| host.has_owners());
+        let with_locks = hosts.values().filter(|host| host.may_have_locks());
         with_locks.cloned().collect()
     }
 
@@ -264,7 +296,7 @@ impl Hosts {
         let hosts = self.hosts.lock();
         let to_be_noted = hosts.values().filter(|host| {
             host.is_noted.store(false, Ordering::SeqCst);
-            host.has_owners()
+            host.may_have_locks()
         });
         to_be_noted.cloned().collect()
     }
@@ -318,6 +350,18 @@ mod tests {
         hosts.tidy(owner, FILE, seen);
         assert!(hosts.owner(owner).is_none());
         assert!(hosts.with_locks().is_empty());
+    }
+
+    #[test]
+    fn a_host_that_reserves_is_kept() {
+        let hosts = Hosts::new();
+        let reserving = || hosts.reserving((ADDRESS, ADDRESS, b"name")).ok().unwrap();
+        let (first, second) = (reserving(), reserving());
+        drop(first);
+        assert_eq!(hosts.to_be_noted().len(), 1);
+        drop(second);
+        assert!(hosts.to_be_noted().is_empty());
+        assert_eq!(hosts.at(ADDRESS).len(), 1);
     }
 
     #[test]

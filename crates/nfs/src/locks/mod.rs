@@ -17,7 +17,8 @@
 //! | `telling` | the threads that tell it |
 //!
 //! # Invariants
-//! 1. A client of which nothing is known to the monitor's file has no locks (`monitor`).
+//! 1. A client of which nothing is known to the monitor's file has no locks and no share
+//!    reservations (`monitor`).
 //! 2. Nobody waits for a client while another's call is carried out.
 //!
 //! # References
@@ -289,10 +290,9 @@ impl Locking {
             Ok(host) => host,
             Err(hosts::Full) => return Ok(messages::NO_LOCKS),
         };
-        if let Err(error) = self.monitor.add(&host) {
-            log::error!("nfs: who locks cannot be noted: {error}");
+        if let Err(error) = self.note(&host) {
             self.over(owner, file);
-            return Ok(messages::NO_LOCKS);
+            return Err(error);
         }
         let asked = match asks.is_blocking {
             true => self.lock_or_wait(&key, &range, (asks, &host), export),
@@ -310,6 +310,14 @@ impl Locking {
             Err(_) => self.over(owner, file),
         }
         asked
+    }
+
+    /// Notes a client that is about to get a lock or a share reservation; ENOLCK where that fails.
+    fn note(&self, host: &hosts::Host) -> Result<()> {
+        self.monitor.add(host).map_err(|error| {
+            log::error!("nfs: who locks cannot be noted: {error}");
+            Error::NoLocks
+        })
     }
 
     fn lock_or_wait(
@@ -466,14 +474,27 @@ impl Locking {
             }
             Ok((file, export, held)) => match export.check_locks(client.credential, &held) {
                 Err(error) => messages::status(&error),
-                Ok(()) if self.shares.reserve(file, client.address, &asked) => messages::GRANTED,
-                Ok(()) => messages::DENIED,
+                Ok(()) => self.reserve(client, file, &asked),
             },
         };
         out.u32(status);
         // The sequence number, which nobody uses.
         out.u32(0);
         Ok(())
+    }
+
+    fn reserve(&self, client: &Client<'_>, file: File, asked: &Shares<'_>) -> u32 {
+        let host = (client.address, client.server, asked.name);
+        let Ok(host) = self.hosts.reserving(host) else {
+            return messages::NO_LOCKS;
+        };
+        if let Err(error) = self.note(&host) {
+            return messages::status(&error);
+        }
+        match self.shares.reserve(file, host, asked) {
+            true => messages::GRANTED,
+            false => messages::DENIED,
+        }
     }
 
     /// Drops all locks of a client.

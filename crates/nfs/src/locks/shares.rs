@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use finefs_locks::Mutex;
 
-use super::hosts::File;
+use super::hosts::{File, Reserving};
 use super::messages::Shares;
 use crate::classes;
 
@@ -15,11 +15,16 @@ const SHARES_MAX: usize = 65536;
 const OF_FILE_MAX: usize = 1024;
 
 struct Share {
-    address: IpAddr,
-    name: Box<[u8]>,
+    host: Reserving,
     owner: Box<[u8]>,
     denied: u32,
     access: u32,
+}
+
+impl Share {
+    fn is_of(&self, address: IpAddr, name: &[u8]) -> bool {
+        self.host.address == address && *self.host.name == *name
+    }
 }
 
 #[derive(Default)]
@@ -37,13 +42,12 @@ impl Reservations {
     }
 
     /// Reserves; false when another's reservation is in the way, or there are too many.
-    pub(super) fn reserve(&self, file: File, address: IpAddr, asked: &Shares<'_>) -> bool {
+    pub(super) fn reserve(&self, file: File, host: Reserving, asked: &Shares<'_>) -> bool {
         let mut table = self.0.lock();
         let is_full = table.count >= SHARES_MAX;
         let shares = table.of_files.entry(file).or_default();
-        let is_own = |share: &Share| {
-            share.address == address && *share.name == *asked.name && *share.owner == *asked.owner
-        };
+        let is_own =
+            |share: &Share| share.is_of(host.address, asked.name) && *share.owner == *asked.owner;
         let mut others = shares.iter().filter(|share| !is_own(share));
         let is_refused = others
             .any(|share| share.denied & asked.access != 0 || share.access & asked.denied != 0);
@@ -58,8 +62,7 @@ impl Reservations {
             None if is_full || shares.len() >= OF_FILE_MAX => false,
             None => {
                 shares.push(Share {
-                    address,
-                    name: asked.name.into(),
+                    host,
                     owner: asked.owner.into(),
                     denied: asked.denied,
                     access: asked.access,
@@ -81,9 +84,7 @@ impl Reservations {
             return;
         };
         let before = shares.len();
-        shares.retain(|share| {
-            share.address != address || *share.name != *asked.name || *share.owner != *asked.owner
-        });
+        shares.retain(|share| !share.is_of(address, asked.name) || *share.owner != *asked.owner);
         let (ended, is_last) = (before - shares.len(), shares.is_empty());
         table.count -= ended;
         if is_last {
@@ -96,7 +97,7 @@ impl Reservations {
         let mut table = self.0.lock();
         let mut left = 0;
         table.of_files.retain(|_, shares| {
-            shares.retain(|share| share.address != address || *share.name != *name);
+            shares.retain(|share| !share.is_of(address, name));
             left += shares.len();
             !shares.is_empty()
         });

@@ -481,7 +481,45 @@ fn locks_go_with_their_client() {
     assert_eq!(reply[..length], words(&[77, 1, 0, 0, 0, 0]));
     assert_eq!(client.try_lock(&third, (1, 1)), GRANTED);
     assert_eq!(server.locks().len(), 1);
+    // One that has nothing but reservations.
+    assert_eq!(client.share(UNSHARE, &third, 0, 1), GRANTED);
+    assert_eq!(client.share(SHARE, &owner("d", 4, &file), 3, 3), GRANTED);
+    assert_eq!(client.share(SHARE, &third, 0, 1), DENIED);
+    client.ask(NSM, 6, &notify(b"d"));
+    assert_eq!(client.share(SHARE, &third, 0, 1), GRANTED);
     server.stop();
+}
+
+#[test]
+fn who_reserves_is_told_of_a_start_too() {
+    let machine = Machine::start(GRANTED);
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("locks");
+    let namespace = memory();
+    let server = restarted(&namespace, &state, machine.port);
+    let mut client = Client::new(&server);
+    let root = client.root.clone();
+    let file = client.make_file(&root, "file");
+    let (first, second) = (owner("a", 1, &file), owner("b", 2, &file));
+    assert_eq!(client.share(SHARE, &first, 3, 3), GRANTED);
+    // Who does not get one has nothing to ask for again.
+    assert_eq!(client.share(SHARE, &second, 3, 3), DENIED);
+    server.stop();
+    let noted = std::fs::read_to_string(&state).unwrap();
+    assert!(noted.ends_with("\n127.0.0.1 127.0.0.1 61\n"), "{noted}");
+    let server = restarted(&namespace, &state, machine.port);
+    let (program, procedure, _) = machine.next();
+    assert_eq!((program, procedure), (100_024, 6));
+    server.stop();
+    // It has not asked: nobody has anything.
+    std::fs::remove_file(&state).unwrap();
+    let server = restarted(&namespace, &state, machine.port);
+    let mut client = Client::unmounted(&server, user(0, 0, &[]));
+    assert_eq!(client.share(SHARE, &first, 3, 3), GRANTED);
+    assert_eq!(client.share(UNSHARE, &first, 3, 3), GRANTED);
+    server.stop();
+    let noted = std::fs::read_to_string(&state).unwrap();
+    assert_eq!(noted, "finefs locks 1\nstate 3\n");
 }
 
 /// How long only those get locks who had them before.
