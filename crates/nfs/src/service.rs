@@ -166,6 +166,7 @@ impl Service {
     ) -> Result<(), Rejection> {
         let client = || locks::Client {
             address: sender.address,
+            port: sender.port,
             server: sender.server,
             credential: &call.credential,
         };

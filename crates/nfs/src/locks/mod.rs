@@ -68,6 +68,7 @@ const FIRST_ANSWER: u32 = 11;
 /// Who asks.
 pub(crate) struct Client<'c> {
     pub address: IpAddr,
+    pub port: u16,
     /// The address of this server that it uses.
     pub server: IpAddr,
     pub credential: &'c Credential,
@@ -141,7 +142,13 @@ impl Locking {
             // NM_LOCK: LOCK of a client that nobody can tell of a start.
             22 => self.answer(client, 2, reader, out),
             // FREE_ALL
-            23 => messages::read_notify(reader).map(|name| self.free(client.address, name)),
+            23 => messages::read_notify(reader).map(|name| {
+                let may_free = |file: File| {
+                    let export = self.exports.get(file.export);
+                    export.is_some_and(|it| it.admits_call(client.address, client.port))
+                };
+                self.free(client.address, name, may_free);
+            }),
             _ => return Err(Rejection::ProcedureUnavailable),
         };
         result.map_err(|Garbage| Rejection::Garbage)
@@ -211,7 +218,7 @@ impl Locking {
     /// The file of a handle, held, for a client that the export admits.
     fn hold(&self, client: &Client<'_>, handle: &[u8]) -> Result<(File, &Export, Held<'_>)> {
         let (number, export) = self.exports.of_handle(handle).ok_or(Error::Stale)?;
-        if !export.admits(client.address) {
+        if !export.admits_call(client.address, client.port) {
             return Err(Error::AccessDenied);
         }
         let held = export.hold(handle)?;
@@ -497,15 +504,19 @@ impl Locking {
         }
     }
 
-    /// Drops all locks of a client.
-    fn free(&self, address: IpAddr, name: &[u8]) {
-        self.free_all(|host| host.address == address && *host.name == *name);
-        self.shares.release_all(address, name);
+    /// Drops all locks of a client on the files that are meant.
+    fn free(&self, address: IpAddr, name: &[u8], is_meant: impl Fn(File) -> bool) {
+        let is_it = |host: &hosts::Host| host.address == address && *host.name == *name;
+        self.free_all(is_it, &is_meant);
+        self.shares.release_all(address, name, is_meant);
     }
 
-    /// Drops the byte-range locks of the clients that are meant.
-    fn free_all(&self, is_it: impl Fn(&hosts::Host) -> bool) {
-        let owners = self.hosts.owners(is_it);
+    /// Drops the byte-range locks of the clients that are meant, on the files that are meant.
+    fn free_all(&self, is_it: impl Fn(&hosts::Host) -> bool, is_meant: impl Fn(File) -> bool) {
+        let mut owners = self.hosts.owners(is_it);
+        for (_, files) in &mut owners {
+            files.retain(|file| is_meant(*file));
+        }
         let mut of_files: HashMap<File, Vec<u64>> = HashMap::new();
         for (owner, files) in &owners {
             for file in files {
@@ -520,7 +531,8 @@ impl Locking {
             }
         }
         for (owner, files) in owners {
-            for (key, wait) in self.waits.of(owner) {
+            let waits = self.waits.of(owner).into_iter();
+            for (key, wait) in waits.filter(|(key, _)| is_meant(key.file)) {
                 self.give_up(&key, &wait);
             }
             for file in files {
@@ -531,9 +543,9 @@ impl Locking {
 
     /// Drops the locks of all clients.
     pub(crate) fn release_all(&self) {
-        self.free_all(|_| true);
+        self.free_all(|_| true, |_| true);
         for host in self.hosts.with_locks() {
-            self.free(host.address, &host.name);
+            self.free(host.address, &host.name, |_| true);
         }
     }
 
@@ -548,7 +560,7 @@ impl Locking {
         let is_only = hosts.len() == 1;
         for host in hosts {
             if is_only || first(&host.name) == first(name) {
-                self.free(address, &host.name);
+                self.free(address, &host.name, |_| true);
             }
         }
     }

@@ -92,12 +92,17 @@ impl Reservations {
         }
     }
 
-    /// A client's.
-    pub(super) fn release_all(&self, address: IpAddr, name: &[u8]) {
+    /// A client's on the files that are meant.
+    pub(super) fn release_all(
+        &self,
+        address: IpAddr,
+        name: &[u8],
+        is_meant: impl Fn(File) -> bool,
+    ) {
         let mut table = self.0.lock();
         let mut left = 0;
-        table.of_files.retain(|_, shares| {
-            shares.retain(|share| !share.is_of(address, name));
+        table.of_files.retain(|file, shares| {
+            shares.retain(|share| !is_meant(*file) || !share.is_of(address, name));
             left += shares.len();
             !shares.is_empty()
         });

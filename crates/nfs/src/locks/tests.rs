@@ -16,6 +16,11 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const LOCK: u32 = 2;
+const FREE_ALL: u32 = 23;
+
+/// A port that only root of a client has, and one that any user has.
+const ROOTS_PORT: u16 = 1023;
+const ANYBODYS_PORT: u16 = 1024;
 
 /// The lock manager of one export with one file.
 struct Fixture {
@@ -51,8 +56,8 @@ impl Fixture {
         }
     }
 
-    /// The status of a procedure whose arguments are these behind its cookie.
-    fn run(&self, procedure: u32, arguments: &[u8]) -> u32 {
+    /// What a procedure answers.
+    fn run(&self, port: u16, procedure: u32, arguments: &[u8]) -> Vec<u8> {
         let credential = Credential::User {
             uid: 0,
             gid: 0,
@@ -61,22 +66,24 @@ impl Fixture {
         let client = Client {
             address: HERE,
             server: HERE,
+            port,
             credential: &credential,
         };
         let mut out = Writer::default();
-        let cookie = 0u32.to_be_bytes();
-        let record = [&cookie, arguments].concat();
-        let run = self
-            .locking
-            .run(&client, procedure, &mut Reader::new(&record), &mut out);
+        let mut reader = Reader::new(arguments);
+        let run = self.locking.run(&client, procedure, &mut reader, &mut out);
         assert!(run.is_ok());
-        let status = out.bytes()[4..8].try_into().unwrap();
-        u32::from_be_bytes(status)
+        out.bytes().to_vec()
     }
 
     /// An exclusive lock of the whole file, or a shared one, that does not wait.
     fn lock(&self, svid: u32, is_exclusive: bool) -> u32 {
+        self.lock_by(ROOTS_PORT, svid, is_exclusive)
+    }
+
+    fn lock_by(&self, port: u16, svid: u32, is_exclusive: bool) -> u32 {
         let mut arguments = Writer::default();
+        arguments.opaque(b"");
         arguments.bool(false);
         arguments.bool(is_exclusive);
         arguments.opaque(b"client");
@@ -87,7 +94,17 @@ impl Fixture {
         arguments.u64(0);
         arguments.bool(false);
         arguments.u32(1);
-        self.run(LOCK, arguments.bytes())
+        let answer = self.run(port, LOCK, arguments.bytes());
+        // Behind the cookie.
+        u32::from_be_bytes(answer[4..8].try_into().unwrap())
+    }
+
+    /// The client says that it has started anew.
+    fn free_all(&self, port: u16) {
+        let mut arguments = Writer::default();
+        arguments.opaque(b"client");
+        arguments.u32(1);
+        assert!(self.run(port, FREE_ALL, arguments.bytes()).is_empty());
     }
 }
 
@@ -131,4 +148,24 @@ fn no_owner_of_a_client_gets_a_lock_before_the_client_is_noted() {
     assert!(fixture.locking.held().is_empty());
     std::fs::remove_file(&beside).unwrap();
     assert_eq!(fixture.lock(2, true), messages::GRANTED);
+}
+
+#[test]
+fn who_has_any_port_neither_locks_nor_frees_where_the_export_says_so() {
+    let secure = ExportOptions {
+        needs_reserved_port: true,
+        ..ExportOptions::default()
+    };
+    let fixture = Fixture::new(secure, None);
+    assert_eq!(fixture.lock_by(ANYBODYS_PORT, 1, true), messages::DENIED);
+    assert_eq!(fixture.lock_by(ROOTS_PORT, 1, true), messages::GRANTED);
+    fixture.free_all(ANYBODYS_PORT);
+    assert_eq!(fixture.locking.held().len(), 1);
+    fixture.free_all(ROOTS_PORT);
+    assert!(fixture.locking.held().is_empty());
+
+    let fixture = Fixture::new(ExportOptions::default(), None);
+    assert_eq!(fixture.lock_by(ANYBODYS_PORT, 1, true), messages::GRANTED);
+    fixture.free_all(ANYBODYS_PORT);
+    assert!(fixture.locking.held().is_empty());
 }
