@@ -129,7 +129,7 @@ pub(super) fn access(
             .access(&context.caller, held.ino(), mask);
         match access {
             Ok(()) => Ok(mask != WRITE || context.export.check_writable().is_ok()),
-            Err(Error::AccessDenied | Error::ReadOnly) => Ok(false),
+            Err(Error::AccessDenied | Error::ReadOnly | Error::NotPermitted) => Ok(false),
             Err(error) => Err(Failed::from(error)),
         }
     };

@@ -1,6 +1,7 @@
 //! Each procedure over a socket: what it gives, its errors, and what it tells of attributes.
 
 use crate::client::*;
+use finefs_namespace::{Caller, FileFlags, Ino};
 use nfs3_types::nfs3::*;
 use nfs3_types::rpc::opaque_auth;
 use nfs3_types::xdr_codec::{Opaque, Void};
@@ -414,6 +415,36 @@ fn a_read_only_export_changes_nothing() {
         },
     );
     assert_eq!(access.unwrap().access, ACCESS3_READ);
+}
+
+/// What chattr +i forbids is not granted, and everything else still is.
+#[test]
+fn what_is_immutable_can_be_read_and_entered() {
+    let (server, namespace) = serve_memory(trusting());
+    let mut client = Client::new(&server);
+    let root = client.root.clone();
+    let file = client.make_file(&root, "file");
+    let dir = client.make_directory(&root, "dir").unwrap();
+    let mut granted = |object: &nfs_fh3, flags: FileFlags| {
+        let ino = Ino(client.attributes(object).unwrap().fileid);
+        let set = namespace.set_flags(&Caller::root(), ino, |_| flags);
+        set.unwrap();
+        let arguments = ACCESS3args {
+            object: object.clone(),
+            access: 0x3f,
+        };
+        let access: ACCESS3res = client.call(procedure::ACCESS, &arguments);
+        access.unwrap().access
+    };
+    let (reads, enters) = (ACCESS3_READ, ACCESS3_READ | ACCESS3_LOOKUP);
+    assert_eq!(granted(&file, FileFlags::IMMUTABLE), reads);
+    assert_eq!(granted(&dir, FileFlags::IMMUTABLE), enters);
+    // Linux opens a file for appending only where it may be modified as well, and makes names only
+    // where they may be deleted.
+    let appends = ACCESS3_MODIFY | ACCESS3_EXTEND;
+    assert_eq!(granted(&file, FileFlags::APPEND_ONLY), reads | appends);
+    let makes = appends | ACCESS3_DELETE;
+    assert_eq!(granted(&dir, FileFlags::APPEND_ONLY), enters | makes);
 }
 
 #[test]
