@@ -105,6 +105,8 @@ impl<'e> Context<'e> {
             && rest.accessed.is_none()
             && rest.modified.is_none();
         if !is_empty {
+            // By its name others may have found it already.
+            let _change = self.export.changes.begin(made.ino());
             set(self, &made, &rest)?;
         }
         Ok(made)
@@ -139,6 +141,7 @@ impl<'e> Context<'e> {
                             size_bytes: wanted.size_bytes,
                             ..SetAttributes::default()
                         };
+                        let _change = self.export.changes.begin(there.ino());
                         set(self, &there, &size)?;
                     }
                     Ok(there)
@@ -351,3 +354,6 @@ pub(super) fn link(
     put_wcc(out, export, &wcc);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
