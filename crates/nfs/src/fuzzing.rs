@@ -20,6 +20,10 @@ struct Nobody;
 impl Waits for Nobody {
     fn begin_wait(&self) {}
     fn end_wait(&self) {}
+
+    fn is_stopping(&self) -> bool {
+        false
+    }
 }
 
 /// Serves records as a server's threads do.

@@ -474,10 +474,6 @@ impl Threads for Shared {
         );
     }
 
-    fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Acquire)
-    }
-
     fn close(&self, place: usize, connection: &Arc<Connection>) {
         if connection.close() {
             let _ = epoll::delete(&self.epoll, connection.stream());
@@ -504,6 +500,10 @@ impl Waits for Shared {
 
     fn end_wait(&self) {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
     }
 }
 

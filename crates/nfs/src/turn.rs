@@ -58,7 +58,6 @@ pub(crate) trait Threads: Waits {
     /// Wakes another thread for a connection.
     fn wake_for(&self, place: usize, connection: &Connection);
     fn close(&self, place: usize, connection: &Arc<Connection>);
-    fn is_stopping(&self) -> bool;
 }
 
 /// See the module's head.
@@ -227,5 +226,9 @@ impl Waits for Turn<'_> {
 
     fn end_wait(&self) {
         self.shared.end_wait();
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.shared.is_stopping()
     }
 }

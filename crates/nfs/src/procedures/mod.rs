@@ -23,6 +23,8 @@ mod names;
 mod objects;
 mod results;
 
+use std::time::Duration;
+
 use finefs_namespace::{Caller, Error, FileKind, Ino, SyncScope};
 
 use crate::changes::Before;
@@ -39,10 +41,15 @@ pub(crate) use data::{READ_MAX, WRITE_MAX};
 pub(crate) const PROGRAM: u32 = 100_003;
 pub(crate) const VERSION: u32 = 3;
 
+/// How often it is looked for a thaw, and for the end of the server.
+const THAW_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Who is told that a thread waits for the disk.
 pub(crate) trait Waits {
     fn begin_wait(&self);
     fn end_wait(&self);
+    /// The server ends: nothing is to be waited for that does not come by itself.
+    fn is_stopping(&self) -> bool;
 }
 
 /// A thread that waits; it does not any more when this is dropped, also by a panic.
@@ -214,6 +221,22 @@ impl Context<'_> {
         drop(under_way);
         let result = changed.and_then(|changed| finish(&held).map(|()| changed));
         (wcc, result)
+    }
+
+    /// Carries out a later part of a call. It is too late then to answer that the call is to be
+    /// made again, since it was carried out in part: so this waits while the file system is
+    /// frozen, unless the server ends.
+    fn go_on<T>(&self, mut part: impl FnMut() -> Result<T, Failed>) -> Result<T, Failed> {
+        let mut waiting = None;
+        loop {
+            match part() {
+                Err(Failed::Error(Error::Frozen)) if !self.waits.is_stopping() => {
+                    waiting.get_or_insert_with(|| Waiting::begin(self.waits));
+                    std::thread::sleep(THAW_LOOK_INTERVAL);
+                }
+                result => return result,
+            }
+        }
     }
 
     /// Makes changes of names or attributes durable, where the export is not `async`.

@@ -89,8 +89,14 @@ impl<'e> Context<'e> {
         Ok(Held::new(namespace, found))
     }
 
-    /// Holds what was just made, and gives it the rest of its attributes. Only root chooses owners.
-    fn dress(&self, made: Attributes, wanted: &SetAttributes) -> Result<Held<'e>, Failed> {
+    /// Holds what was just made by a name, and gives it the rest of its attributes. Only root
+    /// chooses owners. Where it fails, the name is removed again.
+    fn dress(
+        &self,
+        place: (&Held<'_>, &[u8]),
+        made: Attributes,
+        wanted: &SetAttributes,
+    ) -> Result<Held<'e>, Failed> {
         let made = Held::new(&self.export.namespace, made);
         let may_choose = self.caller.uid == 0;
         let rest = SetAttributes {
@@ -107,9 +113,29 @@ impl<'e> Context<'e> {
         if !is_empty {
             // By its name others may have found it already.
             let _change = self.export.changes.begin(made.ino());
-            set(self, &made, &rest)?;
+            if let Err(failed) = self.go_on(|| set(self, &made, &rest)) {
+                self.unmake(place, &made);
+                return Err(failed);
+            }
         }
         Ok(made)
+    }
+
+    /// Removes what was just made, unless the name names something else by now.
+    fn unmake(&self, (directory, name): (&Held<'_>, &[u8]), made: &Held<'_>) {
+        let (namespace, caller) = (&self.export.namespace, &self.caller);
+        let unmade = self.go_on(|| {
+            let is_it = self.find(directory, name)?.ino() == made.ino();
+            match made.attributes.kind {
+                _ if !is_it => {}
+                FileKind::Directory => namespace.remove_directory(caller, directory.ino(), name)?,
+                _ => namespace.remove_file(caller, directory.ino(), name)?,
+            }
+            Ok(())
+        });
+        if let Err(failed) = unmade {
+            log::debug!("nfs: what was made in part stays: {failed:?}");
+        }
     }
 
     fn create(&self, directory: &Held<'_>, name: &[u8], how: &How) -> Result<Held<'e>, Failed> {
@@ -126,7 +152,7 @@ impl<'e> Context<'e> {
         let permissions = wanted.permissions.unwrap_or(0o600);
         for _ in 0..CREATE_ATTEMPTS {
             match namespace.create_file(&self.caller, directory.ino(), name, permissions) {
-                Ok(made) => return self.dress(made, &wanted),
+                Ok(made) => return self.dress((directory, name), made, &wanted),
                 Err(Error::Exists) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -205,7 +231,7 @@ pub(super) fn make_directory(
             size_bytes: None,
             ..wanted
         };
-        context.dress(made, &wanted)
+        context.dress((directory, name), made, &wanted)
     });
     Ok(())
 }
@@ -227,7 +253,7 @@ pub(super) fn make_symlink(
             gid: wanted.gid,
             ..SetAttributes::default()
         };
-        context.dress(made, &owner)
+        context.dress((directory, name), made, &owner)
     });
     Ok(())
 }
@@ -259,7 +285,7 @@ pub(super) fn make_node(
         let kind = kind.ok_or(Failed::Status(status::BAD_TYPE))?;
         let (namespace, caller) = (&context.export.namespace, &context.caller);
         let made = namespace.make_node(caller, directory.ino(), name, kind, permissions, device)?;
-        context.dress(made, &wanted)
+        context.dress((directory, name), made, &wanted)
     });
     Ok(())
 }

@@ -86,6 +86,12 @@ fn creates_do_what_their_modes_say() {
     assert_eq!(client.attributes(&file).unwrap().size, 2);
 
     client.make_directory(&root, "dir").unwrap();
+    // What cannot be made as it is wanted is not there.
+    let huge = || createhow3::GUARDED(with_size(u64::MAX));
+    for _ in 0..2 {
+        let failed = client.create(&root, "huge", huge()).unwrap_err();
+        assert_eq!(failed, nfsstat3::NFS3ERR_FBIG);
+    }
     let over = client.create(&root, "dir", createhow3::UNCHECKED(with_mode(0o644)));
     assert_eq!(over.unwrap_err(), nfsstat3::NFS3ERR_EXIST);
     let wrong = client.create(&root, "a/b", createhow3::GUARDED(with_mode(0o644)));

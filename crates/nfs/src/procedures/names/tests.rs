@@ -23,14 +23,30 @@ fn serve() -> Export {
 }
 
 /// Thaws when a thread waits.
-struct Thaws(Arc<Namespace>);
+struct Thaws {
+    namespace: Arc<Namespace>,
+    is_stopping: bool,
+}
+
+impl Thaws {
+    fn new(export: &Export) -> Thaws {
+        Thaws {
+            namespace: Arc::clone(&export.namespace),
+            is_stopping: false,
+        }
+    }
+}
 
 impl Waits for Thaws {
     fn begin_wait(&self) {
-        let _ = self.0.thaw();
+        let _ = self.namespace.thaw();
     }
 
     fn end_wait(&self) {}
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping
+    }
 }
 
 fn context<'e>(export: &'e Export, waits: &'e Thaws) -> Context<'e> {
@@ -50,7 +66,7 @@ fn root(export: &Export) -> Held<'_> {
 #[test]
 fn a_file_that_is_cut_by_a_create_is_changed() {
     let export = serve();
-    let waits = Thaws(Arc::clone(&export.namespace));
+    let waits = Thaws::new(&export);
     let context = context(&export, &waits);
     let directory = root(&export);
     let create = |size_bytes| {
@@ -67,4 +83,44 @@ fn a_file_that_is_cut_by_a_create_is_changed() {
     assert!(other.is_alone());
     create(Some(0));
     assert!(!other.is_alone());
+}
+
+#[test]
+fn a_create_that_has_begun_waits_for_the_thaw() {
+    let export = serve();
+    let waits = Thaws::new(&export);
+    let context = context(&export, &waits);
+    let (namespace, directory) = (&export.namespace, root(&export));
+    let made = namespace.create_file(&context.caller, directory.ino(), b"file", 0);
+    let verifier = Verifier::new([0x9c; 8]);
+    namespace.freeze().unwrap();
+    let wanted = SetAttributes {
+        accessed: Some(SetTime::To(verifier.accessed)),
+        modified: Some(SetTime::To(verifier.modified)),
+        ..SetAttributes::default()
+    };
+    let dressed = context.dress((&directory, b"file"), made.unwrap(), &wanted);
+    assert!(verifier.is_of(&dressed.unwrap().now()));
+    assert!(!namespace.is_frozen());
+}
+
+/// It would keep the server from its end.
+#[test]
+fn a_create_that_has_begun_does_not_wait_when_the_server_stops() {
+    let export = serve();
+    let waits = Thaws {
+        is_stopping: true,
+        ..Thaws::new(&export)
+    };
+    let context = context(&export, &waits);
+    let (namespace, directory) = (&export.namespace, root(&export));
+    let made = namespace.create_file(&context.caller, directory.ino(), b"file", 0);
+    namespace.freeze().unwrap();
+    let wanted = SetAttributes {
+        modified: Some(SetTime::Now),
+        ..SetAttributes::default()
+    };
+    let dressed = context.dress((&directory, b"file"), made.unwrap(), &wanted);
+    assert_eq!(dressed.err(), Some(Failed::Error(Error::Frozen)));
+    namespace.thaw().unwrap();
 }
