@@ -150,6 +150,13 @@ impl Export {
         }
     }
 
+    /// By which clients tell it from others (`fsid` of `fattr3`): both halves of its UUID, as UUIDs
+    /// that somebody has thought up may differ in either.
+    pub(crate) fn id(&self) -> u64 {
+        let uuid = u128::from_be_bytes(self.namespace.geometry().identity.uuid);
+        (uuid >> 64) as u64 ^ uuid as u64
+    }
+
     /// True when a client at this address may use it.
     pub(crate) fn admits(&self, address: IpAddr) -> bool {
         let clients = &self.options.clients;
@@ -233,20 +240,24 @@ impl Export {
 pub(crate) struct Exports(Vec<Export>);
 
 impl Exports {
-    /// At least one, and each with a UUID and a name of its own.
+    /// At least one, and each with an [`Export::id`] and a name of its own.
     pub(crate) fn new(exports: Vec<Export>) -> std::result::Result<Exports, String> {
         if exports.is_empty() {
             return Err("there is nothing to serve".into());
         }
         for (at, export) in exports.iter().enumerate() {
-            let uuid = |export: &Export| export.namespace.geometry().identity.uuid;
             for other in &exports[..at] {
                 if other.name == export.name {
                     return Err(format!("two exports are named {}", export.name));
                 }
-                if uuid(other) == uuid(export) {
+                if other.id() == export.id() {
+                    let uuid = |export: &Export| export.namespace.geometry().identity.uuid;
+                    let have = match uuid(other) == uuid(export) {
+                        true => "have the same UUID",
+                        false => "have UUIDs of one fsid",
+                    };
                     return Err(format!(
-                        "{} and {} have the same UUID, so that clients cannot tell them apart; \
+                        "{} and {} {have}, so that clients cannot tell them apart; \
                          give one another (tune2fs -U random)",
                         other.name, export.name
                     ));

@@ -64,10 +64,7 @@ pub(super) fn put_attributes(out: &mut Writer, export: &Export, attributes: &Att
     out.u64(attributes.sectors * 512);
     out.u32(libc::major(attributes.device));
     out.u32(libc::minor(attributes.device));
-    let [id, ..] = export.namespace.geometry().identity.uuid.as_chunks().0 else {
-        unreachable!("a UUID has 16 bytes");
-    };
-    out.u64(u64::from_be_bytes(*id));
+    out.u64(export.id());
     out.u64(attributes.ino.0);
     put_time(out, attributes.times.accessed);
     put_time(out, attributes.times.modified);

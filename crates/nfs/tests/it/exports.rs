@@ -1,9 +1,11 @@
 //! Several file systems in one server.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Command;
 use std::sync::Arc;
 
 use crate::client::*;
+use finefs::ImageOptions;
 use finefs_namespace::{MemoryStore, Namespace, Options};
 use finefs_nfs::{ExportOptions, Served, Server, ServerOptions, Squash};
 use nfs3_types::mount::mountres3;
@@ -101,6 +103,47 @@ fn exports_that_clients_cannot_tell_apart_are_refused() {
     let error = Server::start_all(same_uuid, &options).err().unwrap();
     assert!(error.to_string().contains("UUID"), "{error}");
     assert!(Server::start_all(Vec::new(), &options).is_err());
+}
+
+/// Clients know them by `fsid`, which is half as long as a UUID.
+#[test]
+fn exports_whose_uuids_are_alike_are_told_apart_or_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = |uuid: &str| {
+        let image = directory.path().join(uuid);
+        let mut mke2fs = Command::new("mke2fs");
+        mke2fs.args(["-q", "-F", "-t", "ext4", "-U", uuid]);
+        let made = mke2fs.arg(&image).arg("4m").status();
+        assert!(made.expect("mke2fs runs").success());
+        let opened = finefs::front_end::open_image(&image, ImageOptions::new());
+        opened.expect("it is sound").namespace
+    };
+    let serve = |one: &str, two: &str| {
+        let all = vec![
+            served("/a", &open(one), trusting()),
+            served("/b", &open(two), trusting()),
+        ];
+        Server::start_all(all, &ServerOptions::at(SocketAddr::new(HERE, 0)))
+    };
+    let (one, two) = (
+        "12345678-0000-0000-0000-000000000001",
+        "12345678-0000-0000-0000-000000000002",
+    );
+    let server = serve(one, two).unwrap();
+    let mut client = Client::unmounted(&server, user(0, 0, &[]));
+    let fsids = ["/a", "/b"].map(|path| {
+        let root = mount(&mut client, path).unwrap();
+        client.attributes(&root).unwrap().fsid
+    });
+    assert_ne!(fsids[0], fsids[1]);
+    server.stop();
+
+    let (one, two) = (
+        "12345678-0000-0001-0000-000000000002",
+        "00000000-0000-0002-1234-567800000001",
+    );
+    let error = serve(one, two).err().unwrap();
+    assert!(error.to_string().contains("UUID"), "{error}");
 }
 
 #[test]
