@@ -333,6 +333,14 @@ fn who_has_locks_is_noted_where_the_user_says() {
     serving.end(&image);
 }
 
+#[test]
+fn a_grace_period_of_more_than_a_day_is_refused() {
+    let output = run(&["serve", "--memory", "--grace", "18446744073709551615"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("--grace") && said.contains("86400"), "{said}");
+}
+
 /// It only sees that the connection is closed.
 #[test]
 fn a_client_that_is_refused_is_told_of_to_the_server() {

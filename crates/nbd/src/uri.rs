@@ -13,6 +13,8 @@ const PORT: u16 = 10809;
 
 /// How long a server may be silent.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// What may be given for that at most: a day.
+const TIMEOUT_SECONDS_MAX: u64 = 86_400;
 
 /// Where a server is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,11 +84,7 @@ impl NbdUri {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=').unwrap_or((pair, "")) {
                 ("socket", value) => socket = Some(OsString::from_vec(decoded(value))),
-                ("timeout", value) => {
-                    let seconds = value.parse().ok().filter(|seconds| *seconds > 0);
-                    let seconds = seconds.ok_or("timeout= takes seconds, at least 1")?;
-                    timeout = Duration::from_secs(seconds);
-                }
+                ("timeout", value) => timeout = timeout_of(value)?,
                 ("reconnect-delay", value) => {
                     let seconds = value
                         .parse()
@@ -132,6 +130,13 @@ impl NbdUri {
             security,
         })
     }
+}
+
+fn timeout_of(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok();
+    let seconds = seconds.filter(|seconds| (1..=TIMEOUT_SECONDS_MAX).contains(seconds));
+    let seconds = seconds.ok_or("timeout= takes seconds, from 1 to 86400 (a day)")?;
+    Ok(Duration::from_secs(seconds))
 }
 
 fn text_of(text: &str, what: &str) -> Result<String, String> {
@@ -203,6 +208,8 @@ mod tests {
         let quick = parse("nbd://host/?timeout=3").unwrap();
         assert_eq!(quick.timeout, Duration::from_secs(3));
         assert_eq!(quick.reconnect_delay, Duration::ZERO);
+        let slow = parse("nbd://host/?timeout=86400").unwrap();
+        assert_eq!(slow.timeout, Duration::from_secs(86_400));
         let patient = parse("nbd://host/?reconnect-delay=30").unwrap();
         assert_eq!(patient.reconnect_delay, Duration::from_secs(30));
     }
@@ -237,6 +244,8 @@ mod tests {
             "nbd+unix://host/e?socket=/s",
             "nbds://host/e?tls-psk-file=f",
             "nbd://host/?timeout=0",
+            "nbd://host/?timeout=86401",
+            "nbd://host/?timeout=18446744073709551615",
             "nbd://host/?reconnect-delay=soon",
             "http://host/",
             "file",

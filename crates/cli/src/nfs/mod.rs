@@ -39,6 +39,9 @@ use crate::{
 /// The port of NFS, which ordinary users may listen on.
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2049);
 
+/// The longest grace period: a day.
+const GRACE_SECONDS_MAX: u64 = 86_400;
+
 /// Serve ext2/3/4 images, or a file system in memory, by NFS version 3
 ///
 /// NFS, MOUNT, the lock manager (NLM) and the status monitor (NSM) are on one port. Needs no root
@@ -96,8 +99,10 @@ pub(crate) struct Serve {
     /// again [default: with --rpcbind and an image, a file in the user's state directory]
     #[arg(long, value_name = "FILE")]
     lock_state: Option<PathBuf>,
-    /// For how many seconds after such a start clients get their locks again, and nobody else one
-    #[arg(long, value_name = "SECONDS", default_value_t = 45)]
+    /// For how many seconds after such a start clients get their locks again, and nobody else one;
+    /// a day at most
+    #[arg(long, value_name = "SECONDS", default_value_t = 45,
+        value_parser = clap::value_parser!(u64).range(..=GRACE_SECONDS_MAX))]
     grace: u64,
     /// Options, comma separated, as of mount
     #[arg(short = 'o', long = "options", value_name = "OPTIONS")]

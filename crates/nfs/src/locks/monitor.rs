@@ -37,7 +37,8 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// With the file of before. A file that says nonsense is an error.
+    /// With the file of before. A file that says nonsense is an error, and so is a grace period
+    /// that no clock sees the end of.
     pub(super) fn new(path: Option<PathBuf>, grace: Duration) -> io::Result<Monitor> {
         let text = match &path {
             Some(path) => match std::fs::read_to_string(path) {
@@ -49,7 +50,12 @@ impl Monitor {
         let (state, before) = parse(&text).ok_or_else(|| {
             io::Error::other("it is not what a server writes; remove it, and locks are lost")
         })?;
-        let grace_end = (!before.is_empty()).then(|| Instant::now() + grace);
+        let grace_end = match before.is_empty() {
+            true => None,
+            false => Some(Instant::now().checked_add(grace).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::InvalidInput, "the grace period is too long")
+            })?),
+        };
         let monitor = Monitor {
             path,
             state: state.wrapping_add(2) | 1,
@@ -256,6 +262,19 @@ mod tests {
         monitor.add(&second).unwrap();
         let known = open().before.into_iter().map(|(_, _, name)| name);
         assert_eq!(known.collect::<Vec<_>>(), [b"a", b"b"]);
+    }
+
+    #[test]
+    fn a_grace_period_without_end_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks");
+        let open = |grace| Monitor::new(Some(path.clone()), grace);
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let monitor = open(Duration::MAX).unwrap();
+        monitor.add(&Host::new(address, address, b"a")).unwrap();
+        let error = open(Duration::MAX).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(open(Duration::from_secs(86_400)).unwrap().is_in_grace());
     }
 
     #[test]
