@@ -96,6 +96,11 @@ impl Session {
             if is_over {
                 return Ok(session);
             }
+            // The server sends more at once than is decrypted in one go where its certificates are
+            // long.
+            if session.state.lock().decrypt()? {
+                continue;
+            }
             session.receive(socket, deadline)?;
         }
     }
@@ -123,7 +128,8 @@ impl Session {
         }
     }
 
-    /// Takes what comes, at least a byte, and decrypts of it what fits.
+    /// Takes what comes, at least a byte, and decrypts of it what fits. All that came before must
+    /// be decrypted.
     fn receive(&self, socket: &Socket, deadline: Instant) -> io::Result<()> {
         let mut buffer = std::mem::take(&mut self.state.lock().received);
         buffer.resize(PIECE_BYTES, 0);

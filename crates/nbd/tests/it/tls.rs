@@ -161,6 +161,23 @@ fn only_a_server_that_is_what_it_says_is_used() {
     assert!(error.contains("does not speak TLS"), "{error}");
 }
 
+/// Longer than what rustls takes at once.
+#[test]
+fn a_server_with_a_long_certificate_is_understood() {
+    let certificates = Certificates::new();
+    let names = (0..600).map(|number| format!("DNS:a-long-name-{number}.example.org"));
+    let names: Vec<String> = names.collect();
+    let names = format!("subjectAltName=DNS:store,{}", names.join(","));
+    certificates.signed("server", &names);
+    let trusts = certificates.of_client(&[("ca-cert.pem", "ca-cert.pem")]);
+    let server = Server::start(&certificates, "s", &["--tls=require"]);
+    let device = server.open("nbds+unix", "store&timeout=20", Some(&trusts));
+    let device = device.unwrap();
+    let mut block = [1; 512];
+    device.read_at(0, &mut block).unwrap();
+    assert_eq!(block, [0; 512]);
+}
+
 #[test]
 fn a_server_can_ask_who_the_client_is() {
     let certificates = Certificates::new();
