@@ -97,6 +97,12 @@ impl Fs {
                 device.len_bytes()
             );
             found.add(Problem::Truncated, Object::whole(), what);
+            // Where descriptors of the table at the beginning are missing, so is nearly all else.
+            let blocks = geo.super_block().0 + u64::from(geo.desc_blocks) + 1;
+            let table_end = blocks.saturating_mul(u64::from(geo.block_size));
+            if !sb.incompat().contains(Incompat::META_BG) && table_end > device.len_bytes() {
+                return Ok(Opened::Hopeless);
+            }
         }
         let mut fs = Fs {
             source,

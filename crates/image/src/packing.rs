@@ -114,6 +114,7 @@ mod tests {
             let mut reader = packing.reader(packed.as_slice()).unwrap();
             reader.read_to_string(&mut text).unwrap();
             assert_eq!(text, "text");
+            drop(reader);
             if packing == Packing::Zstd {
                 // As pzstd writes it, which begins with a frame for itself.
                 packed.splice(0..0, *b"\x50\x2a\x4d\x18\x04\0\0\0size");

@@ -1,6 +1,9 @@
 //! Pass 1b: who owns blocks that were claimed more than once. All maps are walked again, each block
 //! claimed in a table of its own: what is there already is shared.
 
+use finefs_ext_disk::features::{Compat, Incompat};
+use finefs_ext_disk::{Ino, PhysBlock};
+
 use super::Check;
 use crate::finding::{Findings, Object, Problem};
 use crate::tables::Claims;
@@ -151,6 +154,24 @@ fn metadata(check: &Check, once: &Claims) {
         claim(group.inode_bitmap, 1);
     }
     claim(geo.super_block().0, 1);
+    if let Some(block) = double_of_resize(check) {
+        claim(block, 1);
+    }
+    let mmp = check.fs.sb.mmp_block();
+    if check.fs.needs(Incompat::MMP) && geo.contains_block(PhysBlock(mmp)) {
+        claim(mmp, 1);
+    }
+}
+
+/// The one block of the resize inode that is not among the descriptors.
+fn double_of_resize(check: &Check) -> Option<u64> {
+    const DOUBLE: usize = 13;
+    if !check.fs.has(Compat::RESIZE_INODE) {
+        return None;
+    }
+    let inode = check.fs.inode(Ino::RESIZE.0, &mut Findings::default())?;
+    let block = u64::from(inode.block_words()[DOUBLE]);
+    (block != 0 && check.fs.geo.contains_block(PhysBlock(block))).then_some(block)
 }
 
 fn with_map(

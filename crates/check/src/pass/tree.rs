@@ -52,7 +52,7 @@ fn connected(check: &Check, found: &mut Findings) {
                     found.add(Problem::Disconnected, object, "no directory holds it");
                     break;
                 }
-                Some(next) if path.contains(&next) && is_done[next] => {
+                Some(next) if is_done[next] && path.contains(&next) => {
                     let object = Object::inode(list[walked].ino);
                     let what = "it lies below itself";
                     found.add(Problem::DirectoryLinked, object, what);

@@ -101,8 +101,8 @@ struct Build<'a> {
 impl Build<'_> {
     fn leaves(&self, names: &[Name], filled: &[usize]) -> Result<Vec<DxEntry>, String> {
         let mut entries = Vec::with_capacity(filled.len());
-        let (mut next, mut last_hash) = (0, 0);
-        for (at, count) in filled.iter().enumerate() {
+        let mut next = 0;
+        for (at, (count, hash)) in filled.iter().zip(hashes(names, filled)).enumerate() {
             let block = 1 + self.nodes + at;
             let rules = self.fix.check.fs.dir_rules;
             let mut leaf = DirBlock::init(vec![0; self.size], rules).map_err(text)?;
@@ -114,13 +114,10 @@ impl Build<'_> {
                 leaf.update_checksum(seed);
             }
             self.fix.write_block(self.blocks[block], leaf.as_bytes())?;
-            let first = own.first().map_or(last_hash, |name| name.hash);
-            let continues = next > 0 && !own.is_empty() && first == last_hash;
             entries.push(DxEntry {
-                hash: first | u32::from(continues),
+                hash,
                 block: LogicalBlock(block as u32),
             });
-            last_hash = own.last().map_or(last_hash, |name| name.hash);
             next += count;
         }
         Ok(entries)
@@ -209,6 +206,27 @@ fn gather(
     Ok((parent != 0).then_some((parent, names)))
 }
 
+/// The hash from which on each leaf has the names, odd where the leaf before has names of it, too
+/// (Linux `dx_probe`). From an empty leaf on there are none, so it has one that no name has.
+fn hashes(names: &[Name], filled: &[usize]) -> Vec<u32> {
+    let (mut next, mut last_hash) = (0, None);
+    let hash = |count: &usize| {
+        let own = &names[next..next + count];
+        next += count;
+        match (own, last_hash) {
+            ([first, .., last], _) | ([first @ last], _) => {
+                let continues = last_hash == Some(first.hash);
+                last_hash = Some(last.hash);
+                first.hash | u32::from(continues)
+            }
+            ([], None) => 0,
+            // Hashes are even, and none is the highest.
+            ([], Some(last)) => last.saturating_add(2) & !1,
+        }
+    };
+    filled.iter().map(hash).collect()
+}
+
 /// How many names go to each leaf: evenly, or as many as fit where that does not work out.
 fn distribute(names: &[Name], leaves: usize, room: usize) -> Option<Vec<usize>> {
     let total: usize = names.iter().map(|name| entry_size(name.name.len())).sum();
@@ -228,4 +246,49 @@ fn distribute(names: &[Name], leaves: usize, room: usize) -> Option<Vec<usize>> 
             }
             Some(counts)
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the kernel does it.
+    fn is_found(names: &[Name], filled: &[usize], wanted: usize) -> bool {
+        let hashes = hashes(names, filled);
+        let hash = names[wanted].hash;
+        // The first has no hash of its own.
+        let later = hashes.iter().skip(1);
+        let mut leaf = later.take_while(|first| **first <= hash).count();
+        loop {
+            let start: usize = filled[..leaf].iter().sum();
+            if (start..start + filled[leaf]).contains(&wanted) {
+                return true;
+            }
+            leaf += 1;
+            if hashes.get(leaf) != Some(&(hash | 1)) {
+                return false;
+            }
+        }
+    }
+
+    #[test]
+    fn every_name_is_found_by_its_hash() {
+        for (count, step, leaves) in [(40, 8, 41), (1000, 4, 60), (1000, 1, 60), (3, 2, 9)] {
+            let name = |number: u32| Name {
+                hash: number * step / 4 * 2 % 0xFFFF_FFFE,
+                minor: number,
+                name: vec![b'n'; 1 + number as usize % 60],
+                ino: Ino(12),
+                kind: EntryType(1),
+            };
+            let names: Vec<Name> = (0..count).map(name).collect();
+            let filled = distribute(&names, leaves, 1012).unwrap();
+            for wanted in 0..names.len() {
+                assert!(
+                    is_found(&names, &filled, wanted),
+                    "{count} {leaves} {wanted}"
+                );
+            }
+        }
+    }
 }

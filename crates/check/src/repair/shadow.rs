@@ -75,13 +75,18 @@ impl Shadow {
         Ok(bytes)
     }
 
-    /// The pages that differ from the device's: offset, what is there, what shall be.
+    /// The pages that differ from the device's: offset, what is there, what shall be. The first,
+    /// with the superblock, is among them where any does.
     pub fn changes(&self) -> io::Result<Vec<Change>> {
-        let pages = self.pages.read().clone();
+        let mut pages = self.pages.read().clone();
+        if let std::collections::btree_map::Entry::Vacant(first) = pages.entry(0) {
+            first.insert(self.original(0)?);
+        }
         let mut changes = Vec::new();
-        for (page, new) in pages {
+        // Downwards: the first comes last.
+        for (page, new) in pages.into_iter().rev() {
             let old = self.original(page)?;
-            if old != new {
+            if old != new || page == 0 && !changes.is_empty() {
                 changes.push(Change {
                     offset_bytes: page * PAGE,
                     old,
@@ -89,6 +94,7 @@ impl Shadow {
                 });
             }
         }
+        changes.reverse();
         Ok(changes)
     }
 }

@@ -13,7 +13,7 @@
 //! that was interrupted leaves whole sectors.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,6 +32,17 @@ const END: u64 = u64::MAX;
 const SECTOR: usize = 512;
 /// Where the UUID lies.
 const UUID_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
+
+/// Makes the name of a new file durable, where the file system does that.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    match File::open(parent.unwrap_or(Path::new("."))).and_then(|dir| dir.sync_all()) {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+        done => done,
+    }
+}
 
 /// An undo file that is to be written.
 pub(crate) struct Undo<'a> {
@@ -52,7 +63,9 @@ impl Undo<'_> {
             .write(true)
             .create_new(true)
             .open(self.path)?;
-        let outcome = self.fill(&mut file, device, changes);
+        let outcome = self
+            .fill(&mut file, device, changes)
+            .and_then(|()| sync_directory(self.path));
         if outcome.is_err() {
             let _ = std::fs::remove_file(self.path);
         }

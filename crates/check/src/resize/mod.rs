@@ -162,13 +162,20 @@ pub fn resize(
     let check = checked(device, options)?;
     let wanted = wanted_blocks(device, target, &check, progress)?;
     let old = check.fs.geo.clone();
+    if wanted == old.blocks_count {
+        return Ok(None);
+    }
     let shape = match reshape(&check.fs.sb, &old, wanted) {
         Err(reason) if wanted < old.blocks_count => {
             return Err(too_few(&check, wanted, &reason));
         }
         shape => shape?,
     };
-    if shape.geo.blocks_count == old.blocks_count {
+    // A last group that is too short is left out, also where the image has one.
+    let grows = wanted > old.blocks_count;
+    if shape.geo.blocks_count == old.blocks_count
+        || grows && shape.geo.blocks_count < old.blocks_count
+    {
         return Ok(None);
     }
     let shrinks = shape.geo.blocks_count < old.blocks_count;

@@ -30,6 +30,8 @@ use sink::Sink;
 const STEP_BYTES: u64 = 4 << 20;
 /// Zeros of this size and place are left out.
 const HOLE_BYTES: usize = 64 << 10;
+/// The largest unit of a format that is written. Steps and holes are multiples of it.
+const UNIT_BYTES: u64 = 4096;
 
 /// How to convert.
 #[derive(Clone, Debug)]
@@ -157,6 +159,23 @@ fn check_length(name: &str, disk: &dyn BlockDevice) -> Result<()> {
     Err(Error::new(name, reason))
 }
 
+/// Whether there are zeros at a place, and how far that is dealt with at once: up to a multiple of
+/// what formats have as their unit, or the end.
+fn step_at(disk: &dyn BlockDevice, at: u64) -> std::io::Result<(bool, u64)> {
+    let length = disk.len_bytes();
+    let extent = disk.extent_at(at, length - at)?;
+    let whole = (at + extent.length_bytes) / UNIT_BYTES * UNIT_BYTES;
+    Ok(match extent.is_zero {
+        true if at + extent.length_bytes == length => (true, length - at),
+        true if whole > at => (true, whole - at),
+        // Less than a unit of zeros is read with what comes behind them.
+        _ => {
+            let end = at + extent.length_bytes.min(STEP_BYTES);
+            (false, end.next_multiple_of(UNIT_BYTES).min(length) - at)
+        }
+    })
+}
+
 /// Gives the bytes that were written as data.
 fn copy(
     disk: &dyn BlockDevice,
@@ -172,12 +191,12 @@ fn copy(
         if progress.stop.load(Ordering::Relaxed) {
             return Err(Error::new("", "interrupted; nothing was made"));
         }
-        let extent = disk.extent_at(at, length - at).map_err(failed)?;
-        if extent.is_zero {
-            sink.zeros(at, extent.length_bytes)?;
-            at += extent.length_bytes;
+        let (is_zero, step_bytes) = step_at(disk, at).map_err(failed)?;
+        if is_zero {
+            sink.zeros(at, step_bytes)?;
+            at += step_bytes;
         } else {
-            let step = &mut buffer[..extent.length_bytes.min(STEP_BYTES) as usize];
+            let step = &mut buffer[..step_bytes as usize];
             disk.read_at(at, step).map_err(failed)?;
             let mut done = 0;
             // Up to a multiple of the holes' size, so that they lie where storage can leave them.

@@ -30,11 +30,14 @@ pub(super) struct Work<'a> {
 }
 
 impl Work<'_> {
-    pub fn run(self, context: &Context<'_>, buffer: &mut Vec<u8>) {
+    /// True if the copy is there.
+    pub fn run(self, context: &Context<'_>, buffer: &mut Vec<u8>) -> bool {
         if context.progress.is_stopped() {
-            return;
+            return false;
         }
-        match self.copy(context, buffer) {
+        let copied = self.copy(context, buffer);
+        let is_there = copied.is_ok();
+        match copied {
             Ok(lacking) => {
                 context.progress.note(lacking);
                 self.count(context);
@@ -47,6 +50,7 @@ impl Work<'_> {
             Err(_) if context.progress.stop.load(Ordering::Relaxed) => {}
             Err(error) => self.fail(context, error),
         }
+        is_there
     }
 
     fn count(&self, context: &Context<'_>) {

@@ -181,8 +181,9 @@ impl<'a> Walker<'a> {
             existing,
         };
         if is_linked {
-            work.run(&self.context, &mut self.buffer);
-            self.links.insert(identity, First { path, fresh });
+            if work.run(&self.context, &mut self.buffer) {
+                self.links.insert(identity, First { path, fresh });
+            }
         } else {
             self.hand_out(work);
         }
