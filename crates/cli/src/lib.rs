@@ -19,7 +19,7 @@
 //! | `remount` | `-o remount` |
 //! | `open` | opening what is mounted or served |
 //! | `keys`, `journals` | keys of encrypted files, external journals |
-//! | `output` | what is printed |
+//! | `output`, `closed` | what is printed; standard input and output that are closed |
 //! | `size` | numbers with k, m, g or % |
 //! | `accounts` | users and groups of this machine |
 //! | `confine`, `attendant` | what a server is left, and who does the rest |
@@ -48,6 +48,7 @@ mod background;
 mod build;
 pub mod channel;
 mod check;
+mod closed;
 mod confine;
 #[cfg(feature = "formats")]
 mod convert;

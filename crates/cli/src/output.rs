@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 
-use crate::{CliResult, Failure};
+use crate::{CliResult, Failure, closed};
 
 static PROGRAM: OnceLock<&str> = OnceLock::new();
 
@@ -19,12 +19,18 @@ pub fn set_program(name: &'static str) {
 /// # Errors
 /// Where there is no room; not where nobody reads.
 pub fn print(text: &str) -> CliResult<()> {
+    print_bytes(text.as_bytes())
+}
+
+/// The same of what may be no text.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_bytes(bytes: &[u8]) -> CliResult<()> {
     let mut output = io::stdout().lock();
-    match output
-        .write_all(text.as_bytes())
-        .and_then(|()| output.flush())
-    {
+    match output.write_all(bytes).and_then(|()| output.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let error = closed::output_error(error);
             Err(Failure::new(format!("standard output: {error}")))
         }
         _ => Ok(()),

@@ -8,8 +8,7 @@ use finefs::LastLink;
 use finefs_image::walk::{Step, Walk};
 use finefs_image::{Access, Attributes, Error, Result};
 
-use super::session::{At, Session};
-use crate::output::print;
+use super::session::{At, Session, print_line};
 use crate::{CliResult, Failure};
 
 /// The options that all three have.
@@ -143,7 +142,8 @@ impl Changes {
         let outcome = edit(at, found, link)?;
         match self.verbose || self.changes && outcome.is_changed {
             true => {
-                print(&format!("{}\n", outcome.line)).map_err(|Failure(line)| Error::new("", line))
+                let printed = print_line(outcome.line.as_bytes());
+                printed.map_err(|Failure(line)| Error::new("", line))
             }
             false => Ok(()),
         }

@@ -107,7 +107,7 @@ impl Diff {
                 if self.json {
                     differences.push(difference);
                 } else if !self.quiet && result.is_ok() {
-                    result = printer.put(line(&difference).as_bytes());
+                    result = printer.put_line(line(&difference).as_bytes());
                 }
             }
             Err(error) => errors.push(error),
@@ -171,15 +171,15 @@ fn shown(difference: &Difference) -> String {
 fn line(difference: &Difference) -> String {
     let path = shown(difference);
     match &difference.change {
-        Change::Removed => format!("- {path}\n"),
-        Change::Added => format!("+ {path}\n"),
+        Change::Removed => format!("- {path}"),
+        Change::Added => format!("+ {path}"),
         Change::Changed(aspects) => {
             let aspects = aspects.iter().map(|aspect| match aspect.from == aspect.to {
                 true => format!("{} {}", aspect.what, aspect.from),
                 false => format!("{} {} -> {}", aspect.what, aspect.from, aspect.to),
             });
             let aspects: Vec<String> = aspects.collect();
-            format!("M {path}: {}\n", aspects.join(", "))
+            format!("M {path}: {}", aspects.join(", "))
         }
     }
 }

@@ -11,6 +11,7 @@ use finefs_image::{Address, Attributes};
 use serde::Serialize;
 
 use super::Where;
+use super::ls::for_terminal;
 use super::record::hex_unless_utf8;
 use super::session::{At, Context, Printer, Session, print_json};
 use super::units::Units;
@@ -288,9 +289,11 @@ impl Du {
             Some(units) => units.clone(),
             None => Units::of(1024),
         };
-        let end = if self.null { b"\0" } else { b"\n" };
         let number = units.shown(line.bytes);
         let path = line.path.as_encoded_bytes();
-        printer.put(&[number.as_bytes(), b"\t", path, end].concat())
+        match self.null {
+            true => printer.put(&[number.as_bytes(), b"\t", path, b"\0"].concat()),
+            false => printer.put(&[number.as_bytes(), b"\t", &for_terminal(path), b"\n"].concat()),
+        }
     }
 }

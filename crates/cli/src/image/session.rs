@@ -10,9 +10,10 @@ use std::process::ExitCode;
 use finefs::FileSystem;
 use finefs_image::{Access, Address, Error, Images, Operand};
 
+use super::ls::for_terminal;
 use super::{Where, copying, glob};
 use crate::output::{say, set_program};
-use crate::{CliResult, Failure};
+use crate::{CliResult, Failure, closed};
 
 /// What commands find that are run one after the other: none in `finefs ls`, an open image in
 /// `finefs shell`.
@@ -53,6 +54,12 @@ impl Context {
     /// The images of a shell that ends.
     pub(super) fn take_images(self) -> Images {
         self.shell.map(|inside| inside.images).unwrap_or_default()
+    }
+
+    /// Ends a command that has failed before its session.
+    pub(super) fn end_with(&mut self, status: u8) -> ExitCode {
+        self.status = status;
+        ExitCode::from(status)
     }
 
     /// The status of the last command; 0 if it had none.
@@ -447,6 +454,13 @@ impl Printer {
         self.judge(result)
     }
 
+    /// Prints a line with names in it, which on a terminal change nothing there.
+    pub fn put_line(&mut self, line: &[u8]) -> CliResult<()> {
+        let mut line = for_terminal(line);
+        line.push(b'\n');
+        self.put(&line)
+    }
+
     /// Prints everything that was put.
     pub fn flush(&mut self) -> CliResult<()> {
         if self.is_gone {
@@ -462,9 +476,19 @@ impl Printer {
                 self.is_gone = true;
                 Ok(())
             }
-            result => result.map_err(|error| Failure::new(format!("standard output: {error}"))),
+            result => result.map_err(|error| {
+                let error = closed::output_error(error);
+                Failure::new(format!("standard output: {error}"))
+            }),
         }
     }
+}
+
+/// Prints a line with names in it, which on a terminal change nothing there.
+pub(super) fn print_line(line: &[u8]) -> CliResult<()> {
+    let mut line = for_terminal(line);
+    line.push(b'\n');
+    crate::output::print_bytes(&line)
 }
 
 /// Prints a value as JSON.

@@ -26,9 +26,12 @@ use crate::CliResult;
 /// -nouser -nogroup -perm -readable -writable -executable -links -inum -empty -true
 /// -false. Actions: -print -print0 -printf -ls
 /// -delete -prune -quit. Between them -a, -o, ! and parentheses; -maxdepth, -mindepth and -depth
-/// stand first. FILE is IMAGE:/PATH.
+/// stand first. FILE is IMAGE:/PATH. Before the paths may be -P, follow no symbolic link, as
+/// without it, or -H, follow those that are named.
 #[derive(Args)]
-#[command(override_usage = "finefs find [--offset SIZE] [--json] IMAGE:/PATH... [EXPRESSION]")]
+#[command(
+    override_usage = "finefs find [--offset SIZE] [--json] [-P | -H] IMAGE:/PATH... [EXPRESSION]"
+)]
 pub(crate) struct Find {
     #[command(flatten)]
     place: Where,
@@ -53,6 +56,8 @@ struct Search<'a> {
     records: Vec<Record>,
     /// After -quit.
     is_over: bool,
+    /// Symbolic links that are named are looked through (-H).
+    follows_named: bool,
     /// The directory of a shell, `.`, which -delete leaves there as find(1) does.
     keeps_start: bool,
 }
@@ -60,6 +65,9 @@ struct Search<'a> {
 impl Find {
     pub(crate) fn run(mut self, context: &mut session::Context) -> CliResult<ExitCode> {
         let mut session = Session::new(context, "finefs find", &self.place);
+        let is_of_links = |word: &&OsString| *word == "-P" || *word == "-H";
+        let count = self.words.iter().take_while(is_of_links).count();
+        let of_links = self.words.drain(..count).next_back();
         let is_word = |word: &OsString| {
             let word = word.as_encoded_bytes();
             word.len() > 1 && word.starts_with(b"-") || matches!(word, b"!" | b"(" | b")")
@@ -99,6 +107,7 @@ impl Find {
             printer: Printer::new(),
             records: Vec::new(),
             is_over: false,
+            follows_named: of_links.is_some_and(|word| word == "-H"),
             keeps_start: false,
         };
         let access = match query.deletes {
@@ -130,16 +139,26 @@ impl Search<'_> {
             session.fail(at.refused(&line));
             return Ok(());
         }
-        let mut walk = Walk::new(&at.fs, &at.address);
+        let followed = at.fs.metadata(at.path()).ok();
+        let followed = followed.filter(|_| self.follows_named);
+        let mut start = at.address.clone();
+        if followed.as_ref().is_some_and(|found| found.is_dir()) {
+            start.path.push("");
+        }
+        let mut walk = Walk::new(&at.fs, &start);
         while let Some(step) = walk.next() {
             if self.printer.is_gone() || self.is_over {
                 break;
             }
-            let (found, is_after) = match session.check(step) {
+            let (mut found, is_after) = match session.check(step) {
                 Some(Step::Enter(found)) => (found, false),
                 Some(Step::Leave(found)) => (found, true),
                 None => continue,
             };
+            if let Some(metadata) = followed.as_ref().filter(|_| found.depth == 0) {
+                found.path = at.path().to_owned();
+                found.attributes = Attributes::inside(metadata, 0);
+            }
             let is_directory = found.attributes.is_directory();
             let depth = found.depth;
             let is_turn = is_after == (self.query.is_depth_first && is_directory);
@@ -194,8 +213,8 @@ impl Search<'_> {
                     self.printer.put(&format.print(at, start, found, people))?;
                 }
                 Expression::Print0 => self.printer.put(&[&shown(at), &b"\0"[..]].concat())?,
-                Expression::Ls => self.printer.put(&line(at, found, people))?,
-                _ => self.printer.put(&[&shown(at), &b"\n"[..]].concat())?,
+                Expression::Ls => self.printer.put_line(&line(at, found, people))?,
+                _ => self.printer.put_line(&shown(at))?,
             }
         }
         Ok(is_pruned)
@@ -220,5 +239,5 @@ fn line(at: &At, found: &Found, people: &People) -> Vec<u8> {
         attributes.size,
         text::list_time(attributes.modified, text::now()),
     );
-    [facts.as_bytes(), &shown(at), b"\n"].concat()
+    [facts.as_bytes(), &shown(at)].concat()
 }

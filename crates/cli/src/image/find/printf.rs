@@ -6,6 +6,7 @@ use finefs_image::walk::{Found, letter};
 
 use super::expression::Which;
 use super::shown;
+use crate::image::ls::for_terminal;
 use crate::image::people::People;
 use crate::image::session::At;
 use crate::image::{clock, text};
@@ -87,6 +88,7 @@ impl Format {
                 Part::Stop => break,
                 Part::Field { flags, letter } => {
                     let value = value(*letter, at, start, found, people);
+                    let value = for_terminal(&value);
                     out.extend(text::padded(flags, value));
                 }
                 Part::Time { which, shape } => {
