@@ -21,13 +21,14 @@ use std::time::{Duration, Instant};
 use finefs::front_end::Disk;
 use finefs::{AtimePolicy, FileSystem, ImageOptions, MasterKey};
 use finefs_block::{BlockDevice, PartitionDevice};
+use rustix::io::Errno;
 
 use crate::beside::directory_of;
 use crate::error::{Error, Result};
 use crate::host::HostDir;
 use crate::inside::{ImageDir, Source};
 use crate::partition::{self, Partition};
-use crate::tree::{SinkDir, SourceDir};
+use crate::tree::{Follow, SinkDir, SourceDir};
 
 /// What an operand names.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -301,7 +302,7 @@ impl Images {
                 [] => "cannot be written".to_owned(),
                 notes => notes.join("; "),
             };
-            let errno = rustix::io::Errno::ROFS.raw_os_error();
+            let errno = Errno::ROFS.raw_os_error();
             return Err(Error::of_image(format!("{shown}: {reason}"), errno));
         }
         let source = Arc::new(Source {
@@ -378,19 +379,31 @@ impl Images {
         Ok(&self.disks[self.disks.len() - 1].disk)
     }
 
-    /// Where the files of an operand that is read are: a directory, and a name in it.
+    /// Where the files of an operand that is read are: a directory, and a name in it. A slash at
+    /// the end of a path demands a directory, and leads through a symbolic link to one.
     pub fn source_of(&mut self, operand: &Operand) -> Result<(Arc<dyn SourceDir>, OsString)> {
-        match operand {
+        let (dir, name, path): (Arc<dyn SourceDir>, _, _) = match operand {
             Operand::Image(address) => {
                 let (parent, name) = split_path(&address.path);
                 let dir = self.dir(&address.with_path(parent), Access::Read)?;
-                Ok((Arc::new(dir), name))
+                (Arc::new(dir), name, &address.path)
             }
             Operand::Host(path) => {
                 let (parent, name) = split_path(path);
-                Ok((Arc::new(HostDir::open(&parent)?), name))
+                (Arc::new(HostDir::open(&parent)?), name, path)
             }
-            Operand::Standard => Err(Error::new("-", "is no file")),
+            Operand::Standard => return Err(Error::new("-", "is no file")),
+        };
+        if !demands_directory(path) || name == "." {
+            return Ok((dir, name));
+        }
+        if !dir.attributes(&name, Follow::Yes)?.is_directory() {
+            let shown = format!("{}/", dir.shown(&name));
+            return Err(Error::host(shown, Errno::NOTDIR));
+        }
+        match dir.attributes(&name, Follow::No)?.is_directory() {
+            true => Ok((dir, name)),
+            false => Ok((dir.open_dir(&name, Follow::Yes)?, ".".into())),
         }
     }
 
@@ -450,12 +463,30 @@ fn patiently<T>(
 }
 
 fn is_busy(error: &finefs::Error) -> bool {
-    error.errno() == rustix::io::Errno::BUSY.raw_os_error()
+    error.errno() == Errno::BUSY.raw_os_error()
 }
 
-/// A path as its directory and the last name; `.` where it has none, as `/` and `a/..`.
+/// True for a path that ends with a slash, which only a directory can have.
+pub fn demands_directory(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
+}
+
+/// A path without the slashes at its end, except for the root.
+pub fn without_slashes(path: &Path) -> &Path {
+    let bytes = path.as_os_str().as_bytes();
+    let length = bytes.iter().rposition(|byte| *byte != b'/');
+    match length {
+        Some(last) => Path::new(OsStr::from_bytes(&bytes[..=last])),
+        None => path,
+    }
+}
+
+/// A path as its directory and the last name; `.` where it has none, as `/`, `a/..` and `a/./`.
 pub fn split_path(path: &Path) -> (PathBuf, OsString) {
-    let ends_with_dot = path.as_os_str().as_bytes().ends_with(b"/.");
+    let ends_with_dot = without_slashes(path)
+        .as_os_str()
+        .as_bytes()
+        .ends_with(b"/.");
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) if !ends_with_dot => (parent.to_owned(), name.to_owned()),
         _ => (path.to_owned(), ".".into()),
@@ -608,7 +639,7 @@ pub fn partitions_named(disk: &dyn BlockDevice, shown: &str) -> Option<Error> {
 
 /// A whole disk is often taken for a file system.
 fn with_advice(error: &finefs::Error, path: &Path, shown: &str) -> Error {
-    let is_content = error.errno() == rustix::io::Errno::INVAL.raw_os_error();
+    let is_content = error.errno() == Errno::INVAL.raw_os_error();
     let advice = || partitions_named(&*inspected(path).ok()?, shown);
     match advice().filter(|_| is_content && path == Path::new(shown)) {
         Some(advice) => advice,
@@ -676,6 +707,7 @@ mod tests {
         assert_eq!(split("/"), pair("/", "."));
         assert_eq!(split("a"), pair("", "a"));
         assert_eq!(split("a/."), pair("a/.", "."));
+        assert_eq!(split("a/.//"), pair("a/.//", "."));
         assert_eq!(split("a/.."), pair("a/..", "."));
     }
 

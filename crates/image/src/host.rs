@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use finefs::FileKind;
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags,
+    AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, StatxAttributes, StatxFlags, Timespec,
+    Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 
@@ -264,12 +265,16 @@ fn kind(kind: FileType) -> FileKind {
 
 impl SourceDir for HostDir {
     fn shown(&self, name: &OsStr) -> String {
+        SourceDir::named(self, name).display().to_string()
+    }
+
+    fn named(&self, name: &OsStr) -> OsString {
         let inside = path_with(&self.shown, name);
         let base = &self.base.shown;
         match (base.as_os_str().is_empty(), inside.as_os_str().is_empty()) {
-            (true, true) => ".".to_owned(),
-            (false, true) => base.display().to_string(),
-            (_, false) => base.join(inside).display().to_string(),
+            (true, true) => ".".into(),
+            (false, true) => base.clone().into(),
+            (_, false) => base.join(inside).into(),
         }
     }
 
@@ -325,6 +330,10 @@ impl SinkDir for HostDir {
         SourceDir::shown(self, name)
     }
 
+    fn named(&self, name: &OsStr) -> OsString {
+        SourceDir::named(self, name)
+    }
+
     fn path_of(&self, name: &OsStr) -> PathBuf {
         path_with(&self.path, name)
     }
@@ -357,6 +366,26 @@ impl SinkDir for HostDir {
             file: fd.map_err(self.failed(name))?.into(),
             shown: SourceDir::shown(self, name),
         }))
+    }
+
+    fn overwrite(&self, name: &OsStr) -> Result<Box<dyn SinkFile>> {
+        let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty());
+        Ok(Box::new(OpenFile {
+            file: fd.map_err(self.failed(name))?.into(),
+            shown: SourceDir::shown(self, name),
+        }))
+    }
+
+    fn is_append_only(&self) -> Result<bool> {
+        let flags = AtFlags::EMPTY_PATH;
+        let found = rustix::fs::statx(&self.fd, "", flags, StatxFlags::TYPE);
+        match found {
+            Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::APPEND)),
+            // A system that cannot tell has no such directories.
+            Err(Errno::NOSYS) => Ok(false),
+            Err(error) => Err(self.failed(OsStr::new("."))(error)),
+        }
     }
 
     fn symlink(&self, name: &OsStr, target: &Path) -> Result<()> {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use finefs::{
-    Dir, File, FileKind, FileSystem, FileTimes, LastLink, OpenOptions, Permissions, XattrMode,
+    Dir, File, FileFlags, FileKind, FileSystem, FileTimes, LastLink, OpenOptions, Permissions,
+    XattrMode,
 };
 use rustix::io::Errno;
 
@@ -133,6 +134,12 @@ impl SourceDir for ImageDir {
         place(&self.source, &path_with(&self.shown, name))
     }
 
+    fn named(&self, name: &OsStr) -> OsString {
+        let mut named = OsString::from(format!("{}:", self.source.shown));
+        named.push(path_with(&self.shown, name));
+        named
+    }
+
     fn names(&self) -> Result<Vec<OsString>> {
         let failed = self.failed(OsStr::new("."));
         let entries = self.dir.read_dir(".").map_err(&failed)?;
@@ -192,6 +199,10 @@ impl SinkDir for ImageDir {
         SourceDir::shown(self, name)
     }
 
+    fn named(&self, name: &OsStr) -> OsString {
+        SourceDir::named(self, name)
+    }
+
     fn path_of(&self, name: &OsStr) -> PathBuf {
         path_with(&self.path, name)
     }
@@ -234,6 +245,25 @@ impl SinkDir for ImageDir {
             file,
             shown: SourceDir::shown(self, name),
         }))
+    }
+
+    fn overwrite(&self, name: &OsStr) -> Result<Box<dyn SinkFile>> {
+        let file = OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .last_link(LastLink::Keep)
+            .open(&self.dir, name)
+            .map_err(self.failed(name))?;
+        Ok(Box::new(OpenFile {
+            file,
+            shown: SourceDir::shown(self, name),
+        }))
+    }
+
+    fn is_append_only(&self) -> Result<bool> {
+        let here = OsStr::new(".");
+        let found = self.dir.metadata(here).map_err(self.failed(here))?;
+        Ok(found.flags().contains(FileFlags::APPEND_ONLY))
     }
 
     fn symlink(&self, name: &OsStr, target: &Path) -> Result<()> {

@@ -27,6 +27,8 @@ pub enum Follow {
 pub trait SourceDir: Send + Sync {
     /// How messages name a file in it.
     fn shown(&self, name: &OsStr) -> String;
+    /// The same byte for byte, also of names that are no text.
+    fn named(&self, name: &OsStr) -> OsString;
     /// The names in it, without `.` and `..`, in the directory's order.
     fn names(&self) -> Result<Vec<OsString>>;
     /// The attributes of a file.
@@ -57,6 +59,8 @@ pub trait SourceFile: Send {
 pub trait SinkDir: Send + Sync {
     /// How messages name a file in it.
     fn shown(&self, name: &OsStr) -> String;
+    /// The same byte for byte, also of names that are no text.
+    fn named(&self, name: &OsStr) -> OsString;
     /// Where a name in it lies, from the directory that copying started at.
     fn path_of(&self, name: &OsStr) -> PathBuf;
     /// The attributes of what a name names, if it is there.
@@ -69,6 +73,10 @@ pub trait SinkDir: Send + Sync {
     fn open_dir(&self, name: &OsStr) -> Result<Arc<dyn SinkDir>>;
     /// Makes a file with permissions 0600; the name must be new.
     fn create(&self, name: &OsStr) -> Result<Box<dyn SinkFile>>;
+    /// Opens a regular file that is there, which loses its data; not through a symbolic link.
+    fn overwrite(&self, name: &OsStr) -> Result<Box<dyn SinkFile>>;
+    /// True where names can be added, and none can be changed or removed (`chattr +a`).
+    fn is_append_only(&self) -> Result<bool>;
     /// Makes a symbolic link.
     fn symlink(&self, name: &OsStr, target: &Path) -> Result<()>;
     /// Makes a device node, FIFO or socket.

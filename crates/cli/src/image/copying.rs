@@ -10,10 +10,10 @@ use finefs_image::Error;
 use finefs_image::copy::{self, Observer, Options, Progress, Task, Totals, measure};
 use finefs_image::tree::{Room, SourceDir};
 
-use super::session::Session;
+use super::session::{Session, print_line};
 use super::text;
 use crate::file_limit::raise_file_limit;
-use crate::output::{ask, print, say};
+use crate::output::{ask, say};
 use crate::progress::{self, Companion, Step};
 use crate::{CliResult, Failure};
 
@@ -138,8 +138,13 @@ impl Observer for Copying {
         ask(&format!("overwrite '{to}'?"))
     }
 
-    fn copied(&self, from: &dyn Fn() -> String, to: &dyn Fn() -> String) {
-        if self.is_verbose && print(&format!("'{}' -> '{}'\n", from(), to())).is_err() {
+    fn copied(&self, from: &dyn Fn() -> OsString, to: &dyn Fn() -> OsString) {
+        let line = || {
+            let (from, to) = (from(), to());
+            let (from, to) = (from.as_encoded_bytes(), to.as_encoded_bytes());
+            [b"'", from, b"' -> '", to, b"'"].concat()
+        };
+        if self.is_verbose && print_line(&line()).is_err() {
             self.output_failed.store(true, Ordering::Relaxed);
         }
     }

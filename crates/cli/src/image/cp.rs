@@ -2,20 +2,21 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use finefs_image::address::split_path;
-use finefs_image::copy::{self, Existing, Links, Makes, Options, Preserve, Sparse, Task};
-use finefs_image::tree::{Follow, SinkDir, SourceDir};
+use finefs_image::address::without_slashes;
+use finefs_image::copy::{Existing, Links, Makes, Options, Preserve, Sparse, Task};
+use finefs_image::tree::{Follow, SourceDir};
 use finefs_image::{Error, Operand};
 
 use super::copying::{self, Copying};
+use super::destination::Destination;
 use super::session::{Context, Session};
 use super::{Where, through};
+use crate::closed::output_error;
 use crate::output::ask;
 use crate::{CliResult, Failure};
 
@@ -64,10 +65,10 @@ pub(crate) struct Cp {
     #[arg(short, long, value_name = "WHICH", num_args = 0..=1, require_equals = true,
           default_missing_value = "older")]
     update: Option<Update>,
-    /// Replace files that are there, as without it
+    /// Replace files that are there by new ones, also symbolic links
     #[arg(long)]
     remove_destination: bool,
-    /// Sources without the slashes behind them, as without it
+    /// Sources without the slashes behind them
     #[arg(long)]
     strip_trailing_slashes: bool,
     /// Make hard links instead of copies, within an image
@@ -154,7 +155,7 @@ impl Cp {
         };
         let to = session.operand(&last);
         let sources = match session.patterns(&sources, &to) {
-            Ok(sources) => sources,
+            Ok(sources) => self.named(sources),
             Err(error) => {
                 session.fail(error);
                 return session.end();
@@ -170,6 +171,7 @@ impl Cp {
         }
         if let Operand::Host(path) = &to
             && self.is_copied()
+            && !self.remove_destination
             && through::is_in_proc(path)
         {
             return self.write_all_through(session, &sources, path);
@@ -182,7 +184,7 @@ impl Cp {
             }
         };
         let is_several = sources.len() > 1 || has_directory;
-        if is_several && !destination.is_directory {
+        if is_several && !destination.is_directory() {
             session.fail(Error::new(last.display().to_string(), "is no directory"));
             return session.end();
         }
@@ -196,7 +198,7 @@ impl Cp {
                 }
                 source if self.is_stream(source) => destination.take_stream(source, &options),
                 source => destination
-                    .task(&mut session, source)
+                    .task(&mut session, source, &options)
                     .and_then(|task| tasks.add(task, &options)),
             };
             session.check(result);
@@ -204,6 +206,22 @@ impl Cp {
         let copying = Copying::new(options, self.verbose);
         copying.run(&mut session, tasks.all)?;
         copying::end(session, &copying)
+    }
+
+    /// The sources as they are to be taken.
+    fn named(&self, sources: Vec<Operand>) -> Vec<Operand> {
+        let stripped = |source| match source {
+            Operand::Image(address) => {
+                let path = without_slashes(&address.path).to_owned();
+                Operand::Image(address.with_path(path))
+            }
+            Operand::Host(path) => Operand::Host(without_slashes(&path).to_owned()),
+            Operand::Standard => Operand::Standard,
+        };
+        match self.strip_trailing_slashes {
+            true => sources.into_iter().map(stripped).collect(),
+            false => sources,
+        }
     }
 
     /// Whether DEST may be a directory for the copy.
@@ -256,8 +274,9 @@ impl Cp {
                 (_, true) => Makes::Symlinks,
                 _ => Makes::Copies,
             },
-            replaces_by_links: self.force || self.interactive,
-            writes_special: true,
+            replaces_by_links: self.force || self.interactive || self.remove_destination,
+            removes_existing: self.remove_destination,
+            writes_special: !self.remove_destination,
             has_new_modes: words(&self.no_preserve, Attribute::Mode),
             umask: copying::umask(is_into_image),
             jobs: self.jobs.map_or_else(copying::jobs, usize::from),
@@ -283,6 +302,14 @@ impl Cp {
             let found = session.images.source_of(source);
             let printed =
                 found.and_then(|(dir, name)| print(&*dir, &name, &mut output, "standard output"));
+            // Who reads it may go at any time, and knows that it is not whole.
+            if printed
+                .as_ref()
+                .is_err_and(|error| error.errno() == Some(libc::EPIPE))
+            {
+                session.fail_silently();
+                break;
+            }
             session.check(printed);
         }
         session.end()
@@ -311,7 +338,7 @@ impl Cp {
         };
         let place = directory.join(named.file_name()?);
         let is_written = self.is_copied() && !self.recursive && !self.archive;
-        let is_written = is_written && destination.is_directory;
+        let is_written = is_written && destination.is_directory() && !self.remove_destination;
         (is_written && through::leads_elsewhere(&place)).then_some(place)
     }
 
@@ -370,10 +397,10 @@ fn print(
         }
         at += count as u64;
         let written = output.write_all(&buffer[..count]);
-        written.map_err(|error| Error::host(shown, error))?;
+        written.map_err(|error| Error::host(shown, output_error(error)))?;
     }
     let flushed = output.flush();
-    flushed.map_err(|error| Error::host(shown, error))
+    flushed.map_err(|error| Error::host(shown, output_error(error)))
 }
 
 /// What is to be copied, to another place each.
@@ -404,122 +431,6 @@ impl Tasks {
         }
         self.all.push(task);
         Ok(())
-    }
-}
-
-/// Where copies go: into a directory, or to a name in one.
-pub(super) struct Destination {
-    dir: Arc<dyn SinkDir>,
-    name: OsString,
-    is_directory: bool,
-}
-
-impl Destination {
-    /// What DEST means. A symbolic link that the user names is followed, in an image within it.
-    pub fn find(
-        session: &mut Session,
-        to: &Operand,
-        may_be_directory: bool,
-    ) -> finefs_image::Result<Destination> {
-        let path = match to {
-            Operand::Image(address) => {
-                let fs = session.images.open(address, finefs_image::Access::Write)?;
-                let found = fs.canonicalize(&address.path).ok();
-                let is_directory = fs.metadata(&address.path).is_ok_and(|found| found.is_dir());
-                (found, is_directory, address.path.clone())
-            }
-            Operand::Host(path) => {
-                let is_directory = path.is_dir();
-                let is_link = path.is_symlink();
-                let found = std::fs::canonicalize(path).ok().filter(|_| is_link);
-                (found, is_directory, path.clone())
-            }
-            Operand::Standard => return Err(Error::new("-", "is no directory")),
-        };
-        let (found, is_directory, named) = path;
-        let with = |path: PathBuf| match to {
-            Operand::Image(address) => Operand::Image(address.with_path(path)),
-            _ => Operand::Host(path),
-        };
-        if is_directory && may_be_directory {
-            return Ok(Destination {
-                dir: session.images.sink_of(&with(named))?,
-                name: OsString::from("."),
-                is_directory: true,
-            });
-        }
-        let has_slash = named.as_os_str().as_encoded_bytes().ends_with(b"/");
-        let (parent, name) = split_path(&found.unwrap_or(named));
-        let dir = session.images.sink_of(&with(parent))?;
-        if has_slash && !is_directory && name != "." && dir.find(&name)?.is_some() {
-            return Err(Error::new(dir.shown(&name), "is no directory"));
-        }
-        Ok(Destination {
-            dir,
-            name,
-            is_directory: false,
-        })
-    }
-
-    /// The name that a source gets.
-    fn name_for(&self, name: &OsStr) -> OsString {
-        match self.is_directory {
-            true => name.to_owned(),
-            false => self.name.clone(),
-        }
-    }
-
-    /// True if copies go into a directory that is there.
-    pub fn is_directory(&self) -> bool {
-        self.is_directory
-    }
-
-    pub fn task(&self, session: &mut Session, source: &Operand) -> finefs_image::Result<Task> {
-        let (dir, name) = session.images.source_of(source)?;
-        Ok(Task {
-            to: self.name_for(&name),
-            source: dir,
-            name,
-            sink: Arc::clone(&self.dir),
-        })
-    }
-
-    /// Copies standard input.
-    fn take_input(&self, shown: &OsStr, options: &Options) -> finefs_image::Result<()> {
-        if self.is_directory {
-            return Err(Error::new(
-                "-",
-                "has no name; name the file that it becomes",
-            ));
-        }
-        self.take(&mut std::io::stdin().lock(), shown, &self.name, options)
-    }
-
-    fn take_stream(&self, source: &Operand, options: &Options) -> finefs_image::Result<()> {
-        let Operand::Host(path) = source else {
-            return Ok(());
-        };
-        let shown = path.as_os_str();
-        let file = std::fs::File::open(path);
-        let mut file = file.map_err(|error| Error::host(path.display().to_string(), error))?;
-        let name = self.name_for(path.file_name().unwrap_or(shown));
-        self.take(&mut file, shown, &name, options)
-    }
-
-    fn take(
-        &self,
-        stream: &mut dyn Read,
-        shown: &OsStr,
-        name: &OsStr,
-        options: &Options,
-    ) -> finefs_image::Result<()> {
-        copy::from_stream(
-            stream,
-            &shown.display().to_string(),
-            &*self.dir,
-            name,
-            options,
-        )
     }
 }
 

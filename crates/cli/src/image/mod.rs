@@ -8,6 +8,7 @@
 //! | `xattr`, `flags` | what reads and edits: getfattr and setfattr, lsattr and chattr |
 //! | `building` | what build and tar share: progress, signals, what was left out |
 //! | `copying` | what cp and mv share: progress, signals, what could not be done |
+//! | `destination` | where cp and mv put copies |
 //! | `session` | the images of one command, its messages and its status; what commands share |
 //! | `shell` | many commands on an image that is opened once |
 //! | `text` | modes, sizes and times as text; `units`: --block-size; `clock`: local time |
@@ -27,6 +28,7 @@ pub(crate) mod copying;
 mod cp;
 mod date;
 mod defrag;
+mod destination;
 mod df;
 mod diff;
 mod du;

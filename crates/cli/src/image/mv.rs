@@ -13,11 +13,12 @@ use finefs_image::{Access, Address, Attributes, Error, Operand};
 
 use super::Where;
 use super::copying::{self, Copying};
-use super::cp::{Destination, Update};
+use super::cp::Update;
+use super::destination::Destination;
 use super::make::place_for;
-use super::session::{At, Context, Session};
+use super::session::{At, Context, Session, print_line};
 use crate::CliResult;
-use crate::output::{ask, print};
+use crate::output::ask;
 
 /// Move or rename files of an image, or move them into one or out of it, as mv(1)
 ///
@@ -178,8 +179,8 @@ impl Mv {
         from.told(fs.rename(from.path(), place.path()))?;
         made.0.insert(source.ino);
         if self.verbose {
-            let line = format!("renamed '{}' -> '{}'\n", from.address, place.address);
-            print(&line).map_err(Error::from)?;
+            let line = format!("renamed '{}' -> '{}'", from.address, place.address);
+            print_line(line.as_bytes()).map_err(Error::from)?;
         }
         Ok(())
     }
@@ -196,7 +197,18 @@ impl Mv {
         if is_several && !destination.is_directory() {
             return Err(Error::new("", "the destination is no directory"));
         }
-        let task = destination.task(session, source)?;
+        let options = Options {
+            is_recursive: true,
+            preserve: Preserve::ALL,
+            links: Links::Kept,
+            sparse: Sparse::Kept,
+            existing: Existing::Replaced,
+            removes_existing: true,
+            umask: 0,
+            jobs: copying::jobs(),
+            ..Options::default()
+        };
+        let task = destination.task(session, source, &options)?;
         if task.name == "." {
             return Err(Error::new("", "the root, . and .. are not moved"));
         }
@@ -208,16 +220,6 @@ impl Mv {
             }
             made.check(&existing, &from, &to)?;
         }
-        let options = Options {
-            is_recursive: true,
-            preserve: Preserve::ALL,
-            links: Links::Kept,
-            sparse: Sparse::Kept,
-            existing: Existing::Replaced,
-            umask: 0,
-            jobs: copying::jobs(),
-            ..Options::default()
-        };
         let copying = Copying::new(options, self.verbose);
         let (sink, name) = (Arc::clone(&task.sink), task.to.clone());
         copying.run(session, vec![task])?;

@@ -12,7 +12,7 @@ use super::target::{Target, temporary};
 use super::{Context, Existing, Links, Makes, Options, data};
 use crate::attributes::{Attributes, Change, Lacking, Xattr};
 use crate::error::{Error, Result};
-use crate::tree::{Follow, SinkDir, SourceDir};
+use crate::tree::{Follow, SinkDir, SinkFile, SourceDir};
 
 /// Bytes that are moved at a time.
 const CHUNK: usize = 1 << 20;
@@ -44,7 +44,7 @@ impl Work<'_> {
                 let sink = &*self.target.dir;
                 context
                     .observer
-                    .copied(&|| self.source.shown(&self.name), &|| sink.shown(&self.to));
+                    .copied(&|| self.source.named(&self.name), &|| sink.named(&self.to));
             }
             // Who asked for it knows.
             Err(_) if context.progress.stop.load(Ordering::Relaxed) => {}
@@ -94,6 +94,12 @@ impl Work<'_> {
             }
             return made;
         }
+        if sink.is_append_only()? {
+            return match self.is_overwritten() {
+                true => self.overwrite(sink, &change, context, buffer),
+                false => self.make(sink, &self.to, &change, context, buffer),
+            };
+        }
         let beside = temporary(sink, &self.to)?;
         let made = self.make(sink, &beside, &change, context, buffer);
         let named = made.and_then(|lacking| sink.rename(&beside, &self.to).map(|()| lacking));
@@ -101,6 +107,26 @@ impl Work<'_> {
             let _ = sink.remove_all(&beside);
         }
         named.map_err(|error| renamed(error, &sink.shown(&beside), sink.shown(&self.to)))
+    }
+
+    /// True for a regular file that takes the place of one.
+    fn is_overwritten(&self) -> bool {
+        let is_regular = |found: &Attributes| found.kind == FileKind::Regular;
+        is_regular(&self.attributes) && self.existing.as_ref().is_some_and(is_regular)
+    }
+
+    /// Gives a file that is there, and cannot be replaced, the data and attributes of the source.
+    fn overwrite(
+        &self,
+        sink: &dyn SinkDir,
+        change: &Change,
+        context: &Context<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Lacking> {
+        let source = self.source.open_file(&self.name, self.follow)?;
+        let file = sink.overwrite(&self.to)?;
+        data::copy(&*source, &*file, self.attributes.size, context, buffer)?;
+        file.apply(change)
     }
 
     /// Writes the data to what is no regular file, and keeps what that is.
@@ -137,7 +163,9 @@ impl Work<'_> {
         let source = &self.attributes;
         let xattrs = || self.source.xattrs(&self.name, self.follow);
         let mut change = change_of(source, context, xattrs)?;
-        let is_replaced = |existing: &&Attributes| existing.kind == FileKind::Regular;
+        let is_replaced = |existing: &&Attributes| {
+            existing.kind == FileKind::Regular && !context.options.removes_existing
+        };
         if let Some(existing) = self.existing.as_ref().filter(is_replaced) {
             if !context.options.preserve.mode {
                 change.permissions = Some(existing.permissions);
@@ -291,8 +319,9 @@ pub fn from_stream(
             written.map_err(|error| Error::host(sink.shown(to), error))
         });
     }
-    let is_regular = |found: &&Attributes| found.kind == FileKind::Regular;
-    let change = match existing.as_ref().filter(is_regular) {
+    let is_kept =
+        |found: &&Attributes| found.kind == FileKind::Regular && !options.removes_existing;
+    let change = match existing.as_ref().filter(is_kept) {
         Some(found) => Change {
             owner: Some((found.uid, found.gid)),
             permissions: Some(found.permissions),
@@ -304,11 +333,19 @@ pub fn from_stream(
             ..Change::default()
         },
     };
+    let mut fill = |file: Box<dyn SinkFile>| {
+        pump(stream, shown, &mut |data, at| file.write_at(data, at))?;
+        file.apply(&change)
+    };
+    if sink.is_append_only()? {
+        return match existing.is_some() {
+            true => fill(sink.overwrite(to)?).map(drop),
+            false => fill(sink.create(to)?).map(drop),
+        };
+    }
     let beside = temporary(sink, to)?;
     let mut take = || {
-        let file = sink.create(&beside)?;
-        pump(stream, shown, &mut |data, at| file.write_at(data, at))?;
-        file.apply(&change)?;
+        fill(sink.create(&beside)?)?;
         sink.rename(&beside, to)
     };
     let taken = take();

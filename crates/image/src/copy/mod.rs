@@ -4,7 +4,8 @@
 //! A half-made file. What is new is made under a name of its own beside its place,
 //! `.NAME.finefs-N`, and renamed when it is whole: a file, or a tree in a directory that was not
 //! there. Inside such a tree files are made in place. An interrupted copy removes it; one that is
-//! killed leaves it under that name.
+//! killed leaves it under that name. An append-only directory (`chattr +a`) lets nothing be renamed
+//! or removed: files are made in place there, and a directory before it is filled.
 //!
 //! # Data model
 //! One thread walks the sources, makes directories, and hands the other files to workers; when all
@@ -28,6 +29,7 @@ mod target;
 mod walk;
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
@@ -134,6 +136,8 @@ pub struct Options {
     pub makes: Makes,
     /// Links take the place of files that are there.
     pub replaces_by_links: bool,
+    /// Files that are there are removed first: copies have nothing of them.
+    pub removes_existing: bool,
     /// Devices, FIFOs and the like of the host that are there are written, not replaced.
     pub writes_special: bool,
     /// Permission bits that new files do not get unless modes are kept.
@@ -155,6 +159,7 @@ impl Default for Options {
             asks: false,
             makes: Makes::Copies,
             replaces_by_links: false,
+            removes_existing: false,
             writes_special: false,
             umask: 0o022,
             has_new_modes: false,
@@ -167,8 +172,8 @@ impl Default for Options {
 pub trait Observer: Sync {
     /// Something could not be copied; the rest goes on.
     fn failed(&self, error: &Error);
-    /// A file was copied.
-    fn copied(&self, _from: &dyn Fn() -> String, _to: &dyn Fn() -> String) {}
+    /// A file was copied; both names are as the user would write them.
+    fn copied(&self, _from: &dyn Fn() -> OsString, _to: &dyn Fn() -> OsString) {}
     /// Whether a file that is there may be replaced; asked with [`Options::asks`].
     fn may_replace(&self, _to: &str) -> bool {
         true

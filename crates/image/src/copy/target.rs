@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use rustix::io::Errno;
+
 use super::Context;
 use crate::attributes::Change;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tree::SinkDir;
 
 /// A directory that is being filled. When the last reference goes it gets its attributes, and, if
@@ -20,6 +22,8 @@ pub(super) struct Target<'a> {
     pub fresh: Option<Arc<Fresh>>,
     /// True for the directory that [`Fresh`] names, false for those in it.
     pub is_top: bool,
+    /// Directories that are made in it get the set-group-id bit, as it has it.
+    pub is_set_group: bool,
     /// Keeps the directory above until this one is whole.
     pub parent: Option<Arc<Target<'a>>>,
     pub context: Context<'a>,
@@ -85,8 +89,12 @@ impl Drop for Target<'_> {
     }
 }
 
-/// A name beside `name` that nothing has, for what is not whole yet.
+/// A name beside `name` that nothing has, for what is not whole yet. An append-only directory has
+/// none, since it would stay there.
 pub(crate) fn temporary(dir: &dyn SinkDir, name: &OsStr) -> Result<OsString> {
+    if dir.is_append_only()? {
+        return Err(Error::host(dir.shown(name), Errno::PERM));
+    }
     loop {
         let candidate = temporary_name(name);
         if dir.find(&candidate)?.is_none() {

@@ -79,6 +79,7 @@ impl<'a> Walker<'a> {
     pub fn run(mut self, tasks: Vec<Task>) -> Firsts {
         for task in tasks {
             let target = Arc::new(Target {
+                is_set_group: is_set_group(&*task.sink),
                 dir: task.sink,
                 change: None,
                 fresh: None,
@@ -277,8 +278,8 @@ impl<'a> Walker<'a> {
             }
         }
         self.context.progress.files.fetch_add(1, Ordering::Relaxed);
-        let from = || source.shown(name);
-        self.context.observer.copied(&from, &|| sink.shown(to));
+        let from = || source.named(name);
+        self.context.observer.copied(&from, &|| sink.named(to));
         Ok(())
     }
 
@@ -339,13 +340,22 @@ impl<'a> Walker<'a> {
         let change = change_of(attributes, &self.context, || source.xattrs(name, follow))?;
         let inner = match existing {
             Some(_) => self.fill(target, to, change)?,
+            None if target.is_set_group && attributes.permissions & 0o7000 == 0 => {
+                // As mkdir(2) does, and chmod(2) is not called for what it has done.
+                let permissions = change.permissions.map(|it| it | SET_GROUP_ID);
+                let change = crate::Change {
+                    permissions,
+                    ..change
+                };
+                self.make(target, to, change)?
+            }
             None => self.make(target, to, change)?,
         };
         self.context.progress.files.fetch_add(1, Ordering::Relaxed);
         let shown = &inner.dir;
         self.context
             .observer
-            .copied(&|| source.shown(name), &|| shown.shown(OsStr::new(".")));
+            .copied(&|| source.named(name), &|| shown.named(OsStr::new(".")));
         self.levels.push(Level {
             source: opened,
             names: names.into_iter(),
@@ -366,6 +376,7 @@ impl<'a> Walker<'a> {
         let dir = parent.dir.open_dir(to)?;
         self.remember(&*dir)?;
         Ok(Target {
+            is_set_group: is_set_group(&*dir),
             dir,
             change: is_changed.then(|| crate::Change {
                 permissions: change.permissions.filter(|_| keeps.mode),
@@ -385,7 +396,8 @@ impl<'a> Walker<'a> {
         change: crate::Change,
     ) -> Result<Target<'a>> {
         let (name, fresh) = match &parent.fresh {
-            Some(fresh) => (to.to_owned(), Arc::clone(fresh)),
+            Some(fresh) => (to.to_owned(), Some(Arc::clone(fresh))),
+            None if parent.dir.is_append_only()? => (to.to_owned(), None),
             None => {
                 let beside = temporary(&*parent.dir, to)?;
                 let fresh = Fresh {
@@ -394,7 +406,7 @@ impl<'a> Walker<'a> {
                     name: to.to_owned(),
                     is_renamed: AtomicBool::new(false),
                 };
-                (beside, Arc::new(fresh))
+                (beside, Some(Arc::new(fresh)))
             }
         };
         let is_top = parent.fresh.is_none();
@@ -408,8 +420,9 @@ impl<'a> Walker<'a> {
         Ok(Target {
             dir,
             change: Some(change),
-            fresh: Some(fresh),
-            is_top,
+            is_top: is_top && fresh.is_some(),
+            fresh,
+            is_set_group: parent.is_set_group,
             parent: Some(parent),
             context: self.context,
         })
@@ -422,6 +435,14 @@ impl<'a> Walker<'a> {
         }
         Ok(())
     }
+}
+
+const SET_GROUP_ID: u32 = 0o2000;
+
+/// Whether a directory gives its group, and this bit, to directories that are made in it.
+fn is_set_group(dir: &dyn SinkDir) -> bool {
+    let found = dir.find(OsStr::new("."));
+    found.is_ok_and(|found| found.is_some_and(|found| found.permissions & SET_GROUP_ID != 0))
 }
 
 /// Whether a directory is another one, or lies in it.
