@@ -1,5 +1,6 @@
 //! Local time, by the C library, which knows TZ and the zone files.
 
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
 /// A moment in the local time zone.
@@ -92,6 +93,55 @@ pub(super) fn seconds_of_day(local: Local, day: i64) -> Option<i64> {
     Some(seconds as i64)
 }
 
+/// How many days a month has.
+pub(super) fn days_of_month(year: i64, month: u32) -> u32 {
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    match month {
+        2 if is_leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// The name of the local time zone at a moment so many seconds after 1970.
+pub(super) fn zone(seconds: i64) -> String {
+    let mut parts = MaybeUninit::<libc::tm>::zeroed();
+    let seconds = seconds as libc::time_t;
+    // SAFETY: as in `local`.
+    let filled = unsafe { libc::localtime_r(&seconds, parts.as_mut_ptr()) };
+    if filled.is_null() {
+        return "UTC".to_owned();
+    }
+    // SAFETY: the call has written it; the name is a string of the C library that stays until TZ
+    // changes, which nothing here does.
+    unsafe {
+        let name = parts.assume_init().tm_zone;
+        CStr::from_ptr(name).to_string_lossy().into_owned()
+    }
+}
+
+/// 0 to 6, from Sunday on.
+pub(super) fn weekday(at: &Local) -> i64 {
+    let seconds = utc_seconds(Local {
+        offset_seconds: 0,
+        ..*at
+    });
+    (seconds.div_euclid(86_400) + 4).rem_euclid(7)
+}
+
+/// The year and week of ISO 8601: weeks begin on Monday, the first has the year's first Thursday.
+pub(super) fn week(at: &Local) -> (i64, i64) {
+    let day = day_of_year(at) - 1;
+    let thursday = day - (weekday(at) + 6) % 7 + 3;
+    let days_of = |year: i64| 337 + i64::from(days_of_month(year, 2));
+    match thursday {
+        ..0 => (at.year - 1, (thursday + days_of(at.year - 1)) / 7 + 1),
+        _ if thursday >= days_of(at.year) => (at.year + 1, 1),
+        _ => (at.year, thursday / 7 + 1),
+    }
+}
+
 /// 1 to 366.
 pub(super) fn day_of_year(at: &Local) -> i64 {
     let first = Local {
@@ -117,6 +167,29 @@ pub(super) fn utc_seconds(at: Local) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn weeks_are_those_of_iso_8601() {
+        for (year, month, day, week, weekday) in [
+            (2021, 1, 3, (2020, 53), 0),
+            (2021, 1, 4, (2021, 1), 1),
+            (2024, 12, 30, (2025, 1), 1),
+            (2016, 1, 1, (2015, 53), 5),
+            (2026, 7, 15, (2026, 29), 3),
+        ] {
+            let at = Local {
+                year,
+                month,
+                day,
+                ..utc(0)
+            };
+            assert_eq!(
+                (super::week(&at), super::weekday(&at)),
+                (week, weekday),
+                "{at:?}"
+            );
+        }
+    }
 
     #[test]
     fn the_calendar_is_right() {

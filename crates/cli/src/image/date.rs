@@ -156,10 +156,11 @@ pub(super) fn stamp(text: &str) -> Result<Time, String> {
             (4, Some(year)) => year,
             _ => return None,
         };
+        let month = number(&rest[..2], 1, 12)?;
         let seconds = clock::seconds(Local {
             year,
-            month: number(&rest[..2], 1, 12)?,
-            day: number(&rest[2..4], 1, 31)?,
+            month,
+            day: number(&rest[2..4], 1, clock::days_of_month(year, month))?,
             hour: number(&rest[4..6], 0, 23)?,
             minute: number(&rest[6..], 0, 59)?,
             second,
@@ -218,7 +219,8 @@ fn written(text: &str) -> Option<Time> {
         }
     };
     let year = number(year, 0, 9999)?;
-    let (month, day) = (number(month, 1, 12)?, number(day, 1, 31)?);
+    let month = number(month, 1, 12)?;
+    let day = number(day, 1, clock::days_of_month(year.into(), month))?;
     let rest = rest.trim_start_matches(['T', ' ']);
     let zone_at = rest.find(['Z', '+', '-', 'U', 'G']).unwrap_or(rest.len());
     let (clock_text, zone) = rest.split_at(zone_at);
@@ -234,7 +236,7 @@ fn written(text: &str) -> Option<Time> {
         day,
         hour: field(23)?,
         minute: field(59)?,
-        second: field(60)?,
+        second: field(59)?,
         offset_seconds: 0,
     };
     let seconds = match zone {
@@ -289,6 +291,11 @@ mod tests {
             "2000-13-01",
             "@x",
             "2000-01-01 25:00",
+            "2024-02-30",
+            "2023-02-29",
+            "1900-02-29",
+            "2004-04-31",
+            "2000-01-01 03:04:60",
             "2000-01-01é",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
@@ -315,6 +322,9 @@ mod tests {
             time(951_838_496, 0)
         );
         assert!(stamp("200002291234.56").is_ok());
-        assert!(stamp("2000").is_err());
+        assert!(stamp("202001010304.60").is_ok());
+        for bad in ["2000", "202302290304", "202001010304.61"] {
+            assert!(stamp(bad).is_err(), "{bad}");
+        }
     }
 }

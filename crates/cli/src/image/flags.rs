@@ -11,6 +11,7 @@ use finefs_image::walk::{Step, Walk};
 use serde::Serialize;
 
 use super::Where;
+use super::record::hex_unless_utf8;
 use super::session::{At, Context, Printer, Session, print_json};
 use crate::{CliResult, Failure};
 
@@ -82,8 +83,13 @@ pub(crate) struct Chattr {
         value_parser = OsStringValueParser::new().try_map(First::read)
     )]
     first: First,
-    /// What is changed; symbolic links and special files are left out
-    #[arg(value_name = "IMAGE:/PATH", required_unless_present = "project")]
+    /// What is changed; symbolic links and special files are left out. More flags may stand before
+    /// it, as in +d -A
+    #[arg(
+        value_name = "IMAGE:/PATH",
+        allow_hyphen_values = true,
+        required_unless_present = "project"
+    )]
     operands: Vec<OsString>,
     /// Let the files count for this project; flags may be left out then
     #[arg(short, long, value_name = "PROJECT")]
@@ -105,6 +111,9 @@ pub(crate) struct Chattr {
 #[derive(Serialize)]
 struct Record {
     path: String,
+    /// The bytes of a path that is not UTF-8, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
     /// The letters of lsattr.
     flags: String,
     /// FS_*_FL of `linux/fs.h`.
@@ -139,6 +148,24 @@ impl First {
             _ => Ok(First::File(word)),
         }
     }
+}
+
+impl Change {
+    /// This one and another.
+    fn and(self, other: Change) -> Result<Change, String> {
+        let both = Change {
+            added: self.added | other.added,
+            removed: self.removed | other.removed,
+        };
+        match (both.added & both.removed).is_empty() {
+            true => Ok(both),
+            false => Err("one flag cannot be both set and taken away".to_owned()),
+        }
+    }
+}
+
+fn first_byte(word: &OsStr) -> u8 {
+    word.as_encoded_bytes().first().copied().unwrap_or(0)
 }
 
 impl FromStr for Change {
@@ -197,6 +224,7 @@ impl Lsattr {
                     let letters = LETTERS.iter().filter(|(_, flag)| flags.contains(*flag));
                     records.push(Record {
                         path: place.address.to_string(),
+                        path_hex: hex_unless_utf8(&place.address.to_os_string()),
                         flags: letters.map(|(letter, _)| *letter).collect(),
                         bits: flags.bits(),
                         project: found.project(),
@@ -212,7 +240,7 @@ impl Lsattr {
                         columns = format!("{:5} {columns}", found.project());
                     }
                     let path = path.as_encoded_bytes();
-                    printer.put(&[columns.as_bytes(), b" ", path, b"\n"].concat())?;
+                    printer.put_line(&[columns.as_bytes(), b" ", path].concat())?;
                 }
             }
         }
@@ -243,10 +271,15 @@ impl Lsattr {
             };
             let is_shown = is_shown && (is_operand || shows(found.path.file_name()));
             if is_shown && has_flags(found.attributes.kind) {
-                listed.push(at.with(found.path));
+                listed.push(at.with(&found.path));
             }
             if is_operand && self.directory {
                 return;
+            }
+            let is_listed = is_operand || self.recursive;
+            if self.all && is_listed && found.attributes.is_directory() {
+                let names = [".", ".."].map(|name| at.with(found.path.join(name)));
+                listed.extend(names);
             }
         }
     }
@@ -261,6 +294,20 @@ impl Chattr {
             }
             self.operands.insert(0, file.clone());
             self.first = First::Change(Change::default());
+        }
+        let more = self.operands.iter();
+        let more = more.take_while(|word| b"+-=".contains(&first_byte(word)));
+        let count = more.count();
+        for word in self.operands.drain(..count) {
+            let First::Change(change) = &self.first else {
+                continue;
+            };
+            let next = word.to_string_lossy().parse();
+            let both = next.and_then(|next| change.and(next));
+            self.first = First::Change(both.map_err(Failure::new)?);
+        }
+        if self.operands.is_empty() {
+            return Err(Failure::new("name the files, as IMAGE:/PATH"));
         }
         session.edit_each(&self.operands, |session, at| match self.recursive {
             true => {

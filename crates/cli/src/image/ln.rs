@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use finefs::FileSystem;
+use finefs_image::address::split_path;
 use finefs_image::{Address, Operand};
 
 use super::Where;
@@ -112,7 +113,13 @@ impl Ln {
         };
         let found = link.fs.symlink_metadata(link.path());
         if (self.force || self.interactive) && found.is_ok_and(|found| !found.is_dir()) {
-            self.check_other(&original, &link)?;
+            let is_same = self.is_same_file(&original, &link);
+            if is_same && is_same_name(&link, &original) {
+                return Err(link.refused("is the same file"));
+            }
+            if is_same {
+                return self.say_made(&link, &original);
+            }
             if self.interactive && !ask(&format!("replace '{}'?", link.address)) {
                 return Ok(());
             }
@@ -122,11 +129,15 @@ impl Ln {
             true => link.fs.symlink(&original, link.path()),
             false => link.fs.hard_link(&original, link.path()),
         })?;
+        self.say_made(&link, &original)
+    }
+
+    fn say_made(&self, link: &At, original: &Path) -> finefs_image::Result<()> {
         let arrow = if self.symbolic { "->" } else { "=>" };
         match self.verbose {
             true => tell(
-                &link,
-                &format!("'{}' {arrow} '{}'\n", link.address, original.display()),
+                link,
+                &format!("'{}' {arrow} '{}'", link.address, original.display()),
             ),
             false => Ok(()),
         }
@@ -173,16 +184,23 @@ impl Ln {
         }
     }
 
-    /// To replace the file that is linked to would lose it.
-    fn check_other(&self, original: &Path, link: &At) -> finefs_image::Result<()> {
+    /// Whether the link is there already, as a hard link to the file.
+    fn is_same_file(&self, original: &Path, link: &At) -> bool {
         let ino = |path: &Path| link.fs.symlink_metadata(path).map(|found| found.ino()).ok();
-        let is_same =
-            !self.symbolic && ino(original).is_some_and(|own| Some(own) == ino(link.path()));
-        match is_same {
-            true => Err(link.refused("is the same file")),
-            false => Ok(()),
-        }
+        !self.symbolic && ino(original).is_some_and(|own| Some(own) == ino(link.path()))
     }
+}
+
+/// Whether two paths are one name in one directory: to replace it would lose the file.
+fn is_same_name(link: &At, original: &Path) -> bool {
+    let place = |path: &Path| {
+        let (parent, name) = split_path(path);
+        link.fs
+            .canonicalize(parent)
+            .ok()
+            .map(|parent| (parent, name))
+    };
+    place(link.path()) == place(original)
 }
 
 /// The way from a link's directory to a path of its image. Symbolic links are looked through as far

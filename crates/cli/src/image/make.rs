@@ -8,9 +8,8 @@ use finefs::{FileTimes, LastLink, OpenOptions, Permissions};
 use finefs_image::Time;
 
 use super::mode::Mode;
-use super::session::{At, Context, Session};
+use super::session::{At, Context, Session, print_line};
 use super::{Where, date};
-use crate::output::print;
 use crate::size::Size;
 use crate::{CliResult, Failure};
 
@@ -123,7 +122,10 @@ impl Mkdir {
         }
         at.told(at.fs.create_dir(at.path()))?;
         if let Some(mode) = &self.mode {
-            let mode = Permissions::from_mode(mode.of(0o777, true));
+            // The directory keeps the set-group-id bit that it has from the one above.
+            let made = at.told(at.fs.metadata(at.path()))?;
+            let inherited = made.permissions().mode() & 0o2000;
+            let mode = Permissions::from_mode(mode.of_new_directory(inherited));
             at.told(at.fs.set_permissions(at.path(), mode))?;
         }
         self.say_made(at)
@@ -147,14 +149,14 @@ impl Mkdir {
 
     fn say_made(&self, at: &At) -> finefs_image::Result<()> {
         match self.verbose {
-            true => tell(at, &format!("created directory '{}'\n", at.address)),
+            true => tell(at, &format!("created directory '{}'", at.address)),
             false => Ok(()),
         }
     }
 }
 
 pub(super) fn tell(at: &At, line: &str) -> finefs_image::Result<()> {
-    print(line).map_err(|Failure(reason)| at.refused(&reason))
+    print_line(line.as_bytes()).map_err(|Failure(reason)| at.refused(&reason))
 }
 
 /// Where something called `name` goes: into a directory, or to this place.
@@ -171,6 +173,7 @@ impl Touch {
         let mut session = Session::new(context, "finefs touch", &self.place);
         let now = super::text::now();
         let mut times = self.stamp.map_or((now, now), |stamp| (stamp, stamp));
+        let sets_now = self.stamp.is_none() && self.reference.is_none() && self.date.is_none();
         if let Some(reference) = &self.reference {
             let link = self.no_dereference;
             let found = session.write(reference).and_then(|at| {
@@ -188,10 +191,14 @@ impl Touch {
             let from = |time| date::from(date, time).map_err(Failure::new);
             times = (from(times.0)?, from(times.1)?);
         }
-        session.edit_named(&self.operands, |_, at| self.touch(at, times))
+        session.edit_named(&self.operands, |_, at| {
+            self.touch(at, (!sets_now).then_some(times), now)
+        })
     }
 
-    fn touch(&self, at: &At, (accessed, modified): (Time, Time)) -> finefs_image::Result<()> {
+    /// Sets the times that are given, else those of now.
+    fn touch(&self, at: &At, given: Option<(Time, Time)>, now: Time) -> finefs_image::Result<()> {
+        let (accessed, modified) = given.unwrap_or((now, now));
         let link = match self.no_dereference {
             true => LastLink::Keep,
             false => LastLink::Follow,
@@ -204,6 +211,10 @@ impl Touch {
         }
         if is_modification || !is_access {
             times = times.modified(modified.into());
+        }
+        if given.is_none() && is_access == is_modification {
+            // Of an append-only file too.
+            times = FileTimes::now();
         }
         let set = || at.told(at.fs.set_times(at.path(), times, link));
         match set() {

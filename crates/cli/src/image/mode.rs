@@ -39,6 +39,20 @@ impl Mode {
         Mode(vec![Clause::number(permissions, false)])
     }
 
+    /// What a new directory gets that has inherited these set-id bits, as mkdir(1) has it: a
+    /// sticky one is made without write permission for others, unless that is named.
+    pub fn of_new_directory(&self, inherited: u32) -> u32 {
+        let mode = self.of(0o777 | inherited, true);
+        let named = self
+            .0
+            .iter()
+            .fold(0, |named, clause| named | clause.named());
+        match mode & 0o1000 {
+            0 => mode,
+            _ => mode & !(0o022 & !named),
+        }
+    }
+
     /// What a file with these permissions gets.
     pub fn of(&self, permissions: u32, is_directory: bool) -> u32 {
         let mut mode = permissions;
@@ -166,6 +180,14 @@ impl Clause {
             has_conditional_execution: false,
             copied_from: None,
             is_of_all: true,
+        }
+    }
+
+    /// The bits that it says something of.
+    fn named(&self) -> u32 {
+        match (self.operator, self.copied_from) {
+            (Operator::Add | Operator::Remove, None) => self.bits & self.who,
+            _ => self.who,
         }
     }
 

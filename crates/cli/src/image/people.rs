@@ -106,6 +106,9 @@ impl Table {
 
     fn number(&self, text: &str) -> Option<u32> {
         let by_name = self.numbers.get(text).copied();
-        by_name.or_else(|| text.strip_prefix('+').unwrap_or(text).parse().ok())
+        // The highest number means "as it is" to chown(2), and is nobody's.
+        let is_somebody = |number: &u32| *number != u32::MAX;
+        let digits = text.strip_prefix('+').unwrap_or(text);
+        by_name.or_else(|| digits.parse().ok().filter(is_somebody))
     }
 }

@@ -1,17 +1,18 @@
 //! `finefs rm` and `finefs rmdir`
 
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use finefs_image::address::without_slashes;
 use finefs_image::walk::{Found, Step, Walk};
 use finefs_image::{Access, Attributes, Error, Result};
 
-use super::session::{At, Context, Session};
+use super::session::{At, Context, Session, print_line};
 use super::{Where, text};
-use crate::output::{ask, print};
+use crate::output::ask;
 use crate::{CliResult, Failure, progress};
 
 /// Remove files from an image, as rm(1)
@@ -88,6 +89,12 @@ impl Rm {
         if !self.has_leave(operands.len()) {
             return session.end();
         }
+        // In a shell `.` names the directory by its whole path.
+        let (dots, operands): (Vec<_>, Vec<_>) =
+            operands.into_iter().partition(|word| names_itself(word));
+        for word in dots {
+            session.fail(Error::new(word.display().to_string(), KEPT));
+        }
         session.edit_named(&operands, |session, at| match self.remove(session, at) {
             Err(error) if self.force && error.is_missing() => Ok(()),
             done => done,
@@ -112,7 +119,7 @@ impl Rm {
     fn remove(&self, session: &mut Session, at: &At) -> Result<()> {
         let (_, name) = finefs_image::address::split_path(at.path());
         if name == "." {
-            return Err(at.refused("the root, . and .. are not removed"));
+            return Err(at.refused(KEPT));
         }
         let found = at.told(at.fs.symlink_metadata(at.path()))?;
         let found = Attributes::inside(&found, 0);
@@ -123,7 +130,11 @@ impl Rm {
             }
             (true, true, _) => {
                 let message = format!("removing {}", at.address);
-                progress::during(&message, || at.told(at.fs.remove_dir_all(at.path())))
+                if progress::during(&message, || at.fs.remove_dir_all(at.path())).is_err() {
+                    // What stands in the way is named, and the rest is removed.
+                    self.remove_below(session, at);
+                }
+                Ok(())
             }
             (true, false, false) => Err(at.refused("is a directory (-r removes it)")),
             _ => self.remove_one(at, &found).map(|_| ()),
@@ -185,7 +196,7 @@ impl Rm {
             } else {
                 ""
             };
-            say(&format!("removed {what}'{}'\n", at.address))?;
+            say(&format!("removed {what}'{}'", at.address))?;
         }
         Ok(true)
     }
@@ -210,7 +221,7 @@ impl Rmdir {
                 removed => removed?,
             }
             if self.verbose {
-                say(&format!("removed directory '{}'\n", at.address))?;
+                say(&format!("removed directory '{}'", at.address))?;
             }
             match at.path().parent() {
                 Some(parent) if self.parents && parent.parent().is_some() => {
@@ -222,6 +233,18 @@ impl Rmdir {
     }
 }
 
+/// What rm refuses.
+const KEPT: &str = "the root, . and .. are not removed";
+
+/// True for a word whose last name is `.` or `..`.
+fn names_itself(word: &OsStr) -> bool {
+    let word = without_slashes(Path::new(word)).as_os_str();
+    let mut names = word.as_encoded_bytes().rsplit(|byte| *byte == b'/');
+    names
+        .next()
+        .is_some_and(|last| matches!(last, b"." | b".."))
+}
+
 fn say(line: &str) -> Result<()> {
-    print(line).map_err(|Failure(line)| Error::new("", line))
+    print_line(line.as_bytes()).map_err(|Failure(line)| Error::new("", line))
 }

@@ -157,9 +157,25 @@ fn directive(letter: char, at: &Local, time: Time) -> String {
         'M' => format!("{:02}", at.minute),
         'S' => format!("{:02}", at.second),
         'p' => if at.hour < 12 { "AM" } else { "PM" }.to_owned(),
+        'P' => if at.hour < 12 { "am" } else { "pm" }.to_owned(),
         's' => time.seconds.to_string(),
         'N' => format!("{:09}", time.nanos),
         'z' => offset(at),
+        'Z' => clock::zone(time.seconds),
+        'u' => ((clock::weekday(at) + 6) % 7 + 1).to_string(),
+        'w' => clock::weekday(at).to_string(),
+        'U' => format!(
+            "{:02}",
+            (clock::day_of_year(at) + 6 - clock::weekday(at)) / 7
+        ),
+        'W' => {
+            let since_monday = (clock::weekday(at) + 6) % 7;
+            format!("{:02}", (clock::day_of_year(at) + 6 - since_monday) / 7)
+        }
+        'V' => format!("{:02}", clock::week(at).1),
+        'G' => clock::week(at).0.to_string(),
+        'g' => format!("{:02}", clock::week(at).0.rem_euclid(100)),
+        'q' => at.month.div_ceil(3).to_string(),
         'F' => formatted("%Y-%m-%d", time),
         'T' => formatted("%H:%M:%S", time),
         'R' => formatted("%H:%M", time),

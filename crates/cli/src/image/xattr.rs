@@ -28,15 +28,16 @@ pub(crate) struct Getfattr {
     /// This attribute, with its value
     #[arg(short, long, value_name = "NAME")]
     name: Option<OsString>,
-    /// Attributes whose names begin so, - for all; without it user.
+    /// Attributes whose names have this regular expression, - for all
     #[arg(
         short,
         long,
-        value_name = "PREFIX",
+        value_name = "PATTERN",
         default_value = "^user\\.",
+        value_parser = Pattern::read,
         allow_hyphen_values = true
     )]
-    r#match: String,
+    r#match: Pattern,
     /// How values are written
     #[arg(short, long, value_name = "ENCODING")]
     encoding: Option<Encoding>,
@@ -55,11 +56,56 @@ pub(crate) struct Getfattr {
     /// Of no symbolic link
     #[arg(short = 'P', long, overrides_with = "logical")]
     physical: bool,
+    /// Names as they are, as without it
+    #[arg(long)]
+    absolute_names: bool,
     #[command(flatten)]
     place: Where,
     /// Print help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
+}
+
+/// Which names are shown.
+#[derive(Clone, Debug)]
+enum Pattern {
+    All,
+    #[cfg(feature = "build")]
+    Regex(regex::bytes::Regex),
+    /// What they begin with.
+    #[cfg(not(feature = "build"))]
+    Start(String),
+}
+
+impl Pattern {
+    fn read(text: &str) -> std::result::Result<Pattern, String> {
+        match text {
+            "-" => Ok(Pattern::All),
+            text => Pattern::of(text),
+        }
+    }
+
+    #[cfg(feature = "build")]
+    fn of(text: &str) -> std::result::Result<Pattern, String> {
+        let built = regex::bytes::RegexBuilder::new(text).unicode(false).build();
+        built.map(Pattern::Regex).map_err(|error| error.to_string())
+    }
+
+    #[cfg(not(feature = "build"))]
+    fn of(text: &str) -> std::result::Result<Pattern, String> {
+        let start = text.trim_start_matches('^').replace("\\.", ".");
+        Ok(Pattern::Start(start))
+    }
+
+    fn has(&self, name: &OsStr) -> bool {
+        match self {
+            Pattern::All => true,
+            #[cfg(feature = "build")]
+            Pattern::Regex(regex) => regex.is_match(name.as_encoded_bytes()),
+            #[cfg(not(feature = "build"))]
+            Pattern::Start(start) => name.as_encoded_bytes().starts_with(start.as_bytes()),
+        }
+    }
 }
 
 /// How values are written.
@@ -180,9 +226,7 @@ impl Getfattr {
             false => at.fs.list_xattrs(at.path()),
         }?;
         names.sort();
-        let prefix = self.r#match.trim_start_matches('^').replace("\\.", ".");
-        names
-            .retain(|name| prefix == "-" || name.as_encoded_bytes().starts_with(prefix.as_bytes()));
+        names.retain(|name| self.r#match.has(name));
         let pair = |name: OsString| get(&name).map(|value| (name, value));
         names.into_iter().map(pair).collect()
     }

@@ -29,7 +29,7 @@ fn flags_are_changed_and_listed() {
         );
         assert_eq!(
             place.ok(&["lsattr", "-aR", "image:/dir"]).lines().count(),
-            3
+            7
         );
         assert_eq!(place.ok(&["lsattr", "-d", "image:/dir"]).lines().count(), 1);
         let json = place.ok(&["lsattr", "--json", "image:/dir/file"]);
