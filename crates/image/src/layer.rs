@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::archive::{self, Progress, Style, Writer};
+use crate::attributes::Attributes;
 use crate::compare::{Change, Options, Tree, compare};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::packing::Packing;
 use crate::tree::{Follow, SourceDir};
 
@@ -88,6 +89,7 @@ fn parts((first, second): (&Tree, &Tree), options: Options) -> Result<Parts> {
         return Err(error);
     }
     add_links(&mut parts, second)?;
+    check_names(&parts, second)?;
     // Whoever unpacks it would make directories on the way anew.
     let paths: Vec<PathBuf> = parts.keys().cloned().collect();
     for path in paths {
@@ -99,6 +101,47 @@ fn parts((first, second): (&Tree, &Tree), options: Options) -> Result<Parts> {
         }
     }
     Ok(parts)
+}
+
+/// What names of whiteouts begin with.
+const WHITEOUT: &[u8] = b".wh.";
+
+/// Refuses files whose names would be taken for whiteouts, where the layer would have such.
+fn check_names(parts: &Parts, second: &Tree) -> Result<()> {
+    let is_whiteout = |path: &Path| {
+        let mut names = path.iter();
+        names.any(|name| name.as_encoded_bytes().starts_with(WHITEOUT))
+    };
+    let mut found: Vec<PathBuf> = parts
+        .keys()
+        .filter(|path| is_whiteout(path))
+        .cloned()
+        .collect();
+    let is_added = |path: &Path| {
+        let mut above = path.ancestors();
+        above.any(|above| {
+            parts
+                .get(above)
+                .is_some_and(|has| has.contains(&Part::Tree))
+        })
+    };
+    walk(second, &mut |path, _| {
+        if is_whiteout(&path) && is_added(&path) {
+            found.push(path);
+        }
+    })?;
+    found.sort();
+    found.dedup();
+    let Some(first) = found.first() else {
+        return Ok(());
+    };
+    let more = match found.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let reason =
+        format!("a layer cannot have names that begin with .wh., which are whiteouts in it{more}");
+    Err(Error::new(format!("/{}", first.display()), reason))
 }
 
 /// Adds the other names of files that have one in the layer.
@@ -120,8 +163,21 @@ fn add_links(parts: &mut Parts, tree: &Tree) -> Result<()> {
 }
 
 /// The names of files that have several.
-fn links((dir, name): &Tree) -> Result<HashMap<(u64, u64), Vec<PathBuf>>> {
+fn links(tree: &Tree) -> Result<HashMap<(u64, u64), Vec<PathBuf>>> {
     let mut links: HashMap<_, Vec<PathBuf>> = HashMap::new();
+    walk(tree, &mut |path, found| {
+        if !found.is_directory() && found.links > 1 {
+            links.entry(found.identity()).or_default().push(path);
+        }
+    })?;
+    for names in links.values_mut() {
+        names.sort();
+    }
+    Ok(links)
+}
+
+/// Tells each path of a tree, and what is there.
+fn walk((dir, name): &Tree, tell: &mut dyn FnMut(PathBuf, &Attributes)) -> Result<()> {
     let mut todo = vec![(Arc::clone(dir), name.clone(), PathBuf::new())];
     while let Some((dir, name, path)) = todo.pop() {
         let found = dir.attributes(&name, Follow::No)?;
@@ -131,14 +187,10 @@ fn links((dir, name): &Tree) -> Result<HashMap<(u64, u64), Vec<PathBuf>>> {
                 let path = path.join(&name);
                 todo.push((Arc::clone(&inside), name, path));
             }
-        } else if found.links > 1 {
-            links.entry(found.identity()).or_default().push(path);
         }
+        tell(path, &found);
     }
-    for names in links.values_mut() {
-        names.sort();
-    }
-    Ok(links)
+    Ok(())
 }
 
 fn enter(dir: &Arc<dyn SourceDir>, name: &OsStr) -> Result<Arc<dyn SourceDir>> {

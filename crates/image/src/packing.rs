@@ -49,6 +49,24 @@ impl Packing {
         }
     }
 
+    /// The compression that a file's name asks for, where it is one that there is not.
+    pub fn lacking_of_name(name: &OsStr) -> Option<&'static str> {
+        const LACKING: [(&[&str], &str); 6] = [
+            (&[".bz2", ".tbz", ".tbz2", ".tz2"], "bzip2"),
+            (&[".lzma", ".tlz"], "lzma"),
+            (&[".lz"], "lzip"),
+            (&[".lzo"], "lzop"),
+            (&[".lz4"], "lz4"),
+            (&[".Z", ".taZ"], "compress"),
+        ];
+        let name = name.as_encoded_bytes();
+        let asks = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end.as_bytes()));
+        LACKING
+            .iter()
+            .find(|(ends, _)| asks(ends))
+            .map(|(_, program)| *program)
+    }
+
     /// Reads what is compressed so.
     pub(crate) fn reader<'a>(self, from: impl Read + 'a) -> std::io::Result<Box<dyn Read + 'a>> {
         Ok(match self {
@@ -92,6 +110,24 @@ impl Packing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_lacking_is_known_by_its_name() {
+        for (name, program) in [
+            ("a.tar.bz2", Some("bzip2")),
+            ("a.tbz", Some("bzip2")),
+            ("a.tar.Z", Some("compress")),
+            ("a.tar.lz", Some("lzip")),
+            ("a.tar.xz", None),
+            ("a.tar", None),
+        ] {
+            assert_eq!(
+                Packing::lacking_of_name(OsStr::new(name)),
+                program,
+                "{name}"
+            );
+        }
+    }
 
     #[test]
     fn packings_are_known_by_their_first_bytes() {

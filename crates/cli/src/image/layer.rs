@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use finefs_image::archive::Progress;
 use finefs_image::compare::{Options, Tree};
-use finefs_image::{Packing, layer};
+use finefs_image::{Error, Packing, layer};
 
 use super::copying;
 use super::diff::TROUBLE;
@@ -20,6 +20,11 @@ pub(super) fn write(
     (first, second): (Tree, Tree),
     options: Options,
 ) -> CliResult<ExitCode> {
+    if let Some(program) = Packing::lacking_of_name(file.as_os_str()) {
+        let reason = format!("there is no {program}; pack by .zst, .xz or .gz");
+        session.fail_with(TROUBLE, Error::new(file.display().to_string(), reason));
+        return session.end();
+    }
     let progress = Progress {
         stop: copying::watch_signals()?,
         ..Progress::default()

@@ -11,13 +11,14 @@ use clap::{ArgAction, ArgGroup, Args};
 use finefs::FileKind;
 use finefs_image::archive::{self, Input, Progress, Style};
 use finefs_image::build::{self, Existing, Member, Rules, Source};
-use finefs_image::tree::Follow;
+use finefs_image::tree::{Follow, SourceDir};
 use finefs_image::walk::letter;
 use finefs_image::{Error, Operand, Packing, Time};
 
+use super::ls::without_controls;
 use super::members::Members;
 use super::people::People;
-use super::session::{Context, Printer, Session};
+use super::session::{Context, Printer, Session, print_line};
 use super::{Where, building, copying, date, text};
 use crate::progress::{self, Companion, Step};
 use crate::{CliResult, Failure, output};
@@ -147,20 +148,45 @@ pub(crate) fn with_dash(mut words: Vec<OsString>, at: usize) -> Vec<OsString> {
     words
 }
 
+/// Status of a failure, as tar(1) has it.
+const FAILED: u8 = 2;
+
 impl Tar {
-    pub(crate) fn run(mut self, context: &mut Context) -> CliResult<ExitCode> {
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        self.work(context).or_else(|Failure(line)| {
+            output::say(line);
+            Ok(context.end_with(FAILED))
+        })
+    }
+
+    fn work(mut self, context: &mut Context) -> CliResult<ExitCode> {
         let mut session = Session::new(context, "finefs tar", &self.place);
         let file = self.file.take().filter(|file| file.as_os_str() != "-");
         let file = file.map(|file| session.host_file(&file)).transpose();
         self.file = file.map_err(Failure::new)?;
         self.members.settle(&session).map_err(Failure::new)?;
+        let lacking = self
+            .file
+            .as_ref()
+            .filter(|_| self.auto_compress && self.create);
+        let lacking = lacking.and_then(|file| Packing::lacking_of_name(file.as_os_str()));
+        if let Some(program) = lacking {
+            session.fail_with(
+                FAILED,
+                format!(
+                    "-a: there is no {program}; pack by --zstd, -J or -z, or through {program}(1)"
+                ),
+            );
+            return session.end();
+        }
         if self.bzip2 {
-            session.fail("-j: there is no bzip2; pack by --zstd, -J or -z, or through bzip2(1)");
+            let line = "-j: there is no bzip2; pack by --zstd, -J or -z, or through bzip2(1)";
+            session.fail_with(FAILED, line);
             return session.end();
         }
         if self.create && self.operands.is_empty() && self.members.files_from.is_empty() {
             session.fail_with(
-                2,
+                FAILED,
                 "an empty archive is not made: name files, . for all, or -T",
             );
             return session.end();
@@ -211,18 +237,18 @@ impl Tar {
             Ok(added) => {
                 let mut printer = Printer::new();
                 for member in &added.members {
-                    printer.put(&[member.as_os_str().as_encoded_bytes(), b"\n"].concat())?;
+                    printer.put_line(member.as_os_str().as_encoded_bytes())?;
                 }
                 printer.flush()?;
                 building::say_left_out(&added.left_out);
                 if !added.left_out.is_empty() {
-                    session.fail_silently();
+                    session.fail_with_silently(FAILED);
                 }
             }
             Err(error) if copying::watch_signals()?.load(Ordering::Relaxed) => {
                 session.fail_with(copying::INTERRUPTED, error);
             }
-            Err(error) => session.fail(error),
+            Err(error) => session.fail_with(FAILED, error),
         }
         session.end()
     }
@@ -241,12 +267,11 @@ impl Tar {
         };
         let mut printer = Printer::new();
         let mut tell = |member: Member| {
-            let mut line = match self.verbose {
+            let line = match self.verbose {
                 1.. => long(&member),
                 0 => member.path.into_os_string().into_encoded_bytes(),
             };
-            line.push(b'\n');
-            printer.put(&line).map_err(Error::from)
+            printer.put_line(&line).map_err(Error::from)
         };
         let told = build::members(self.file.as_deref(), &choice, &progress, &mut tell);
         printer.flush()?;
@@ -254,20 +279,30 @@ impl Tar {
             Err(error) if progress.stop.load(Ordering::Relaxed) => {
                 session.fail_with(copying::INTERRUPTED, error);
             }
-            told => drop(session.check(told)),
+            Err(error) => session.fail_with(FAILED, error),
+            Ok(_) => {}
         }
         session.end()
     }
 
     fn create(self, mut session: Session) -> CliResult<ExitCode> {
         let inputs = self.inputs(&mut session).map_err(Failure::new)?;
+        if inputs.is_empty() && !self.operands.is_empty() {
+            return session.end();
+        }
         let printed = |name: &Path| {
-            let line = [name.as_os_str().as_encoded_bytes(), b"\n"].concat();
+            let name = name.as_os_str().as_encoded_bytes();
             // Beside the archive, where that goes to standard output.
-            let _ = match self.file {
-                Some(_) => std::io::stdout().write_all(&line),
-                None => std::io::stderr().write_all(&line),
-            };
+            match self.file {
+                Some(_) => drop(print_line(name)),
+                None => {
+                    let name = match std::io::stderr().is_terminal() {
+                        true => without_controls(name),
+                        false => name.to_vec(),
+                    };
+                    let _ = std::io::stderr().write_all(&[&name, &b"\n"[..]].concat());
+                }
+            }
         };
         let mut style = self.style(&mut session).map_err(Failure::new)?;
         style.tell = (self.verbose > 0).then_some(&printed);
@@ -297,13 +332,14 @@ impl Tar {
                 session.fail_with(copying::INTERRUPTED, error);
             }
             // Who reads it may go at any time, and knows that it is not whole.
-            Err(error) if error.errno() == Some(libc::EPIPE) => session.fail_silently(),
-            Err(error) => session.fail(error),
+            Err(error) if error.errno() == Some(libc::EPIPE) => session.fail_with_silently(FAILED),
+            Err(error) => session.fail_with(FAILED, error),
         }
         session.end()
     }
 
-    /// What goes into an archive, and the names that it gets there.
+    /// What goes into an archive, and the names that it gets there. What is missing in an image is
+    /// told, and the rest goes in.
     fn inputs(&self, session: &mut Session) -> finefs_image::Result<Vec<Input>> {
         let base = self.members.directory();
         let base = base
@@ -326,8 +362,14 @@ impl Tar {
             let path = path.filter(|part| matches!(part, Component::Normal(_)));
             let path = path.collect();
             let input = session.images.source_of(&Operand::Image(address));
-            let (dir, name) = input?;
-            inputs.push(Input { dir, name, path });
+            let is_there = |(dir, name): (Arc<dyn SourceDir>, OsString)| {
+                dir.attributes(&name, Follow::No).map(|_| (dir, name))
+            };
+            match input.and_then(is_there) {
+                Ok((dir, name)) => inputs.push(Input { dir, name, path }),
+                Err(error) if error.is_missing() => session.fail_with(FAILED, error),
+                Err(error) => return Err(error),
+            }
         }
         Ok(inputs)
     }

@@ -156,7 +156,7 @@ fn archives_that_cannot_be_written_leave_nothing() {
         ),
         (&["-cf", "/dev/full", "image"], "/dev/full: No space left"),
     ] {
-        let said = place.fails(1, &[&["tar"], words].concat());
+        let said = place.fails(2, &[&["tar"], words].concat());
         assert!(said.contains(part) && said.lines().count() == 1, "{said}");
     }
     let said = place.fails(2, &["tar", "-cf", "archive", "-C", "image:/"]);
@@ -220,7 +220,7 @@ fn members_are_chosen_as_tar_chooses_them() {
         assert_eq!(listed(&place, true), listed(&place, false), "{options}");
     }
     assert_clean(&place.path("image"));
-    let said = place.fails(1, &["tar", "-xf", "archive", "src/none", "image:/out"]);
+    let said = place.fails(2, &["tar", "-xf", "archive", "src/none", "image:/out"]);
     assert!(
         said.contains("there is no 'src/none' in the archive"),
         "{said}"
@@ -234,7 +234,7 @@ fn members_are_chosen_as_tar_chooses_them() {
     place.ok(&["rm", "-r", "image:/out/src"]);
     place.ok(&["mkdir", "image:/out/src"]);
     place.with_input(&["cp", "-", "image:/out/src/a.c"], b"mine");
-    let said = place.fails(1, &["tar", "-xkf", "archive", "image:/out"]);
+    let said = place.fails(2, &["tar", "-xkf", "archive", "image:/out"]);
     assert!(
         said.contains("image:/out/src/a.c: is there already"),
         "{said}"
@@ -336,16 +336,16 @@ fn archives_are_written_as_tar_is_told_to() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "src/lib/b.o\n");
-    let said = place.fails(1, &["tar", "-cjf", "archive", "image"]);
+    let said = place.fails(2, &["tar", "-cjf", "archive", "image"]);
     assert!(said.contains("there is no bzip2"), "{said}");
     // One that was cut off says so.
     listed(&["image:/src"]);
     let whole = bytes_of(&place.path("archive"));
     fs::write(place.path("archive"), &whole[..512 * 3 + 100]).unwrap();
-    let said = place.fails(1, &["tar", "-tf", "archive"]);
+    let said = place.fails(2, &["tar", "-tf", "archive"]);
     assert!(said.contains("it ends too early"), "{said}");
     fs::write(place.path("archive"), "text").unwrap();
-    let said = place.fails(1, &["tar", "-tf", "archive"]);
+    let said = place.fails(2, &["tar", "-tf", "archive"]);
     assert_eq!(said, "finefs tar: archive: is no tar archive\n");
 }
 
@@ -382,12 +382,12 @@ fn directories_that_stay_keep_their_attributes_and_files_their_names() {
         place.ok(&["rm", "-r", "image:/out/there", "image:/out/new"]);
         place.with_input(&["cp", "-", "image:/out/there"], b"mine");
         let words = ["tar", "-xf", "archive", option, "image:/out"];
-        let said = place.fails(1, &words);
+        let said = place.fails(2, &words);
         let reason = "image:/out/there: is there, and is no directory";
         assert!(said.contains(reason), "{said}");
         assert_eq!(place.ok(&["cat", "image:/out/there"]), "mine");
         place.ok(&["ln", "-sf", "nowhere", "image:/out/there"]);
-        assert!(place.fails(1, &words).contains(reason));
+        assert!(place.fails(2, &words).contains(reason));
         assert_eq!(place.ok(&["ls", "image:/out"]), "a-file\nthere\n");
         place.ok(&["rm", "-r", "image:/out"]);
     }

@@ -17,6 +17,7 @@ mod endings;
 mod flags;
 mod journals;
 mod layers;
+mod limits;
 mod malice;
 mod onto;
 mod reads;
