@@ -1,9 +1,11 @@
 //! Where something stands in the way: append-only directories, immutable files, names of whiteouts,
-//! packings that there are not, operands that are missing.
+//! packings that there are not, operands that are missing, outputs that are closed, and terminals.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::{Place, assert_clean};
 
@@ -74,7 +76,6 @@ fn what_cannot_be_removed_is_named_and_the_rest_goes() {
 }
 
 /// A file whose name is that of a whiteout would hide others where the layer is unpacked.
-#[cfg(feature = "build")]
 #[test]
 fn layers_have_no_files_that_look_like_whiteouts() {
     let place = Place::new();
@@ -151,4 +152,55 @@ fn closed_inputs_and_outputs_are_failures() {
         }
     }
     assert!(!place.ok(&["ls", "image:/"]).contains('x'));
+}
+
+/// Names come byte for byte, but on a terminal nothing in them is a command to it.
+#[test]
+fn names_do_not_change_a_terminal() {
+    let place = Place::new();
+    place.image("image", "ext4", 32);
+    fs::write(place.path("one"), "1").unwrap();
+    let odd = OsStr::from_bytes(b"bad\xff");
+    fs::write(place.path("").join(odd), "1").unwrap();
+    let copied = place.finefs(&["cp", "-v"]).arg(odd).arg("image:/").output();
+    assert_eq!(copied.unwrap().stdout, b"'bad\xff' -> 'image:/bad\xff'\n");
+    let json = place.ok(&["lsattr", "--json", "image:/"]);
+    assert!(
+        json.contains("\"path_hex\": \"696d6167653a2f626164ff\""),
+        "{json}"
+    );
+    place.ok(&["mkdir", "image:/d"]);
+    place.ok(&["ln", "-s", "d", "image:/to"]);
+    place.ok(&["cp", "one", "image:/d/a\u{1b}b"]);
+    assert_eq!(
+        place.ok(&["find", "-H", "image:/to"]),
+        "image:/to\nimage:/to/a\u{1b}b\n"
+    );
+    place.ok(&["tar", "-cf", "archive", "image:/d"]);
+    let finefs = env!("CARGO_BIN_EXE_finefs");
+    for line in [
+        "find image:/d",
+        "find image:/d -printf '%p %f\\n'",
+        "find image:/d -ls",
+        "du -a image:/d",
+        "lsattr image:/d",
+        "tar -tf archive",
+        "tar -tvf archive",
+        "tar -cvf again image:/d",
+        "diff image:/d image:/lost+found",
+        "chmod -v 600 image:/d/a*",
+        "cp -v image:/d/a* copy",
+        "mkdir -v \"$(printf 'image:/m\\033b')\"",
+        "rm -v image:/d/a*",
+    ] {
+        let mut script = Command::new("script");
+        script.args(["-q", "-c", &format!("{finefs} {line}"), "/dev/null"]);
+        script.current_dir(place.path("")).stdin(Stdio::null());
+        let shown = script.output().unwrap().stdout;
+        let shown = String::from_utf8_lossy(&shown);
+        assert!(
+            shown.contains("?b") && !shown.contains("\u{1b}b"),
+            "{line}: {shown:?}"
+        );
+    }
 }
