@@ -48,7 +48,6 @@ mod background;
 mod build;
 pub mod channel;
 mod check;
-mod closed;
 mod confine;
 #[cfg(feature = "formats")]
 mod convert;

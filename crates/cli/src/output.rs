@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 
-use crate::{CliResult, Failure, closed};
+use crate::{CliResult, Failure};
 
 static PROGRAM: OnceLock<&str> = OnceLock::new();
 
@@ -30,7 +30,6 @@ pub fn print_bytes(bytes: &[u8]) -> CliResult<()> {
     let mut output = io::stdout().lock();
     match output.write_all(bytes).and_then(|()| output.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            let error = closed::output_error(error);
             Err(Failure::new(format!("standard output: {error}")))
         }
         _ => Ok(()),

@@ -11,7 +11,6 @@ use finefs_image::{Access, Error, Operand};
 
 use super::Where;
 use super::session::{Context, Printer, Session};
-use crate::closed::Input;
 use crate::{CliResult, Failure};
 
 /// Print files of an image, as cat(1)
@@ -221,7 +220,7 @@ enum Trouble {
 fn print(session: &mut Session, operand: &Operand, output: &mut Output) -> Result<(), Trouble> {
     let input = |error: Error| Trouble::Input(error);
     match operand {
-        Operand::Standard => print_stream(&mut Input(std::io::stdin().lock()), "-", output),
+        Operand::Standard => print_stream(&mut std::io::stdin().lock(), "-", output),
         Operand::Host(path) => {
             let shown = path.display().to_string();
             let file = File::open(path).map_err(|error| input(Error::host(shown.clone(), error)));

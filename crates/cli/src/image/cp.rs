@@ -16,7 +16,6 @@ use super::copying::{self, Copying};
 use super::destination::Destination;
 use super::session::{Context, Session};
 use super::{Where, through};
-use crate::closed::output_error;
 use crate::output::ask;
 use crate::{CliResult, Failure};
 
@@ -397,10 +396,10 @@ fn print(
         }
         at += count as u64;
         let written = output.write_all(&buffer[..count]);
-        written.map_err(|error| Error::host(shown, output_error(error)))?;
+        written.map_err(|error| Error::host(shown, error))?;
     }
     let flushed = output.flush();
-    flushed.map_err(|error| Error::host(shown, output_error(error)))
+    flushed.map_err(|error| Error::host(shown, error))
 }
 
 /// What is to be copied, to another place each.

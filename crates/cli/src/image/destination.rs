@@ -12,7 +12,6 @@ use finefs_image::tree::{Follow, SinkDir};
 use finefs_image::{Error, Operand, Result};
 
 use super::session::Session;
-use crate::closed::Input;
 
 /// Where copies go: into a directory, or to a name in one.
 pub(super) struct Destination {
@@ -188,7 +187,7 @@ impl Destination {
                 "has no name; name the file that it becomes",
             ));
         }
-        self.take(&mut Input(std::io::stdin().lock()), shown, shown, options)
+        self.take(&mut std::io::stdin().lock(), shown, shown, options)
     }
 
     /// Copies what a pipe of the host or the like gives.

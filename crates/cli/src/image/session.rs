@@ -13,7 +13,7 @@ use finefs_image::{Access, Address, Error, Images, Operand};
 use super::ls::for_terminal;
 use super::{Where, copying, glob};
 use crate::output::{say, set_program};
-use crate::{CliResult, Failure, closed};
+use crate::{CliResult, Failure};
 
 /// What commands find that are run one after the other: none in `finefs ls`, an open image in
 /// `finefs shell`.
@@ -476,10 +476,7 @@ impl Printer {
                 self.is_gone = true;
                 Ok(())
             }
-            result => result.map_err(|error| {
-                let error = closed::output_error(error);
-                Failure::new(format!("standard output: {error}"))
-            }),
+            result => result.map_err(|error| Failure::new(format!("standard output: {error}"))),
         }
     }
 }

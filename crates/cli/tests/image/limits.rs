@@ -1,5 +1,5 @@
 //! Where something stands in the way: append-only directories, immutable files, names of whiteouts,
-//! packings that there are not, operands that are missing, outputs that are closed, and terminals.
+//! packings that there are not, operands that are missing, and terminals.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -118,40 +118,6 @@ fn layers_have_no_files_that_look_like_whiteouts() {
     // What is missing fails it, and the rest goes in.
     place.fails(2, &["tar", "-cf", "some", "two.img:/none", "two.img:/d"]);
     assert_eq!(place.ok(&["tar", "-tf", "some"]), "d/\nd/.wh..wh..opq\n");
-}
-
-/// What goes to a closed output is lost, and an input that is closed is no empty one.
-#[test]
-fn closed_inputs_and_outputs_are_failures() {
-    let place = Place::new();
-    place.image("image", "ext4", 32);
-    fs::write(place.path("one"), "1").unwrap();
-    place.ok(&["cp", "one", "image:/a"]);
-    let finefs = env!("CARGO_BIN_EXE_finefs");
-    for (line, status) in [
-        ("cat image:/a >&-", 1),
-        ("ls image:/ >&-", 1),
-        ("find image:/ >&-", 1),
-        ("stat image:/a >&-", 1),
-        ("cp image:/a - >&-", 1),
-        ("tar -c image:/a >&-", 2),
-        ("cp - image:/x <&-", 1),
-        ("cat - <&-", 1),
-        ("cp image:/a copy >&- <&-", 0),
-        ("cat image:/a > /dev/null", 0),
-        ("cp - image:/y < /dev/null", 0),
-    ] {
-        let mut command = Command::new("sh");
-        command.arg("-c").arg(format!("{finefs} {line}"));
-        let done = command.current_dir(place.path("")).output().unwrap();
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(status), "{line}: {said}");
-        assert_eq!(said.is_empty(), status == 0, "{line}: {said}");
-        if status == 1 {
-            assert!(said.contains("Bad file descriptor"), "{line}: {said}");
-        }
-    }
-    assert!(!place.ok(&["ls", "image:/"]).contains('x'));
 }
 
 /// Names come byte for byte, but on a terminal nothing in them is a command to it.

@@ -96,7 +96,6 @@ const UNSAFE: &[&str] = &[
     "crates/fuse/src/device.rs",
     "crates/fuse/src/ring.rs",
     "crates/cli/src/background.rs",
-    "crates/cli/src/closed.rs",
     "crates/cli/src/image/clock.rs",
     "crates/cli/src/spare_memory.rs",
     "lab/bench/src/range_lock/list.rs",
