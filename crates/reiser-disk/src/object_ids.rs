@@ -41,20 +41,25 @@ impl ObjectIds {
 
     /// The words, of which there are at most so many.
     pub fn words(&self, words_max: u16) -> Vec<u32> {
-        let mut ranges: Vec<Range<u32>> = (self.ranges.iter())
-            .map(|(start, end)| *start..*end)
-            .collect();
         let ranges_max = usize::from(words_max / 2).max(1);
-        while ranges.len() > ranges_max {
-            let gap = |at: &usize| ranges[*at + 1].start - ranges[*at].end;
-            let Some(smallest) = (0..ranges.len() - 1).min_by_key(gap) else {
-                break;
-            };
-            let next = ranges.remove(smallest + 1);
-            ranges[smallest].end = next.end;
+        let surplus = self.ranges.len().saturating_sub(ranges_max);
+        // The gaps between the ranges, each with where it ends.
+        let starts = self.ranges.keys().skip(1);
+        let mut gaps: Vec<(u32, u32)> = (self.ranges.values().zip(starts))
+            .map(|(end, next)| (next - end, *next))
+            .collect();
+        // Of gaps of one length the first ones go.
+        if surplus > 0 {
+            gaps.select_nth_unstable(surplus - 1);
+            gaps.drain(..surplus);
+            gaps.sort_unstable_by_key(|(_, next)| *next);
         }
-        (ranges.iter())
-            .flat_map(|range| [range.start, range.end])
+        let first = self.ranges.keys().next();
+        let last = self.ranges.values().next_back();
+        let between = (gaps.into_iter()).flat_map(|(length, next)| [next - length, next]);
+        (first.copied().into_iter())
+            .chain(between)
+            .chain(last.copied())
             .collect()
     }
 
@@ -136,6 +141,52 @@ mod tests {
         let ids = ids(&[1, 5, 7, 9, 20, 30]);
         assert_eq!(ids.words(4), [1, 9, 20, 30]);
         assert_eq!(ids.words(2), [1, 30]);
+    }
+
+    /// What [`ObjectIds::words`] is to give, one gap after the other.
+    fn merged(ids: &ObjectIds, words_max: u16) -> Vec<u32> {
+        let mut words = ids.words(u16::MAX);
+        while words.len() > usize::from(words_max / 2).max(1) * 2 {
+            let gaps = (1..words.len() - 1).step_by(2);
+            let smallest = gaps.min_by_key(|at| words[at + 1] - words[*at]);
+            let at = smallest.expect("there is one");
+            words.drain(at..at + 2);
+        }
+        words
+    }
+
+    #[test]
+    fn the_smallest_gaps_are_merged_and_of_equal_ones_the_first() {
+        let mut random = 1_u64;
+        let mut below = |end: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) % end
+        };
+        for _ in 0..2000 {
+            let mut words = vec![1];
+            for _ in 0..2 * below(12) + 1 {
+                words.push(words[words.len() - 1] + 1 + below(4) as u32);
+            }
+            let ids = ids(&words);
+            for words_max in 0..26 {
+                assert_eq!(ids.words(words_max), merged(&ids, words_max), "{words:?}");
+            }
+        }
+    }
+
+    /// To merge one gap after the other would take minutes.
+    #[test]
+    fn very_many_gaps_are_merged() {
+        let ranges: BTreeMap<u32, u32> = (0..1_000_000)
+            .map(|number| (1 + 10 * number, 2 + 10 * number + u32::from(number == 77)))
+            .collect();
+        let words = ObjectIds { ranges }.words(974);
+        assert_eq!(words.len(), 974);
+        // The gap behind number 77 is the smallest one; of the others the last ones are left.
+        assert_eq!(words[..4], [1, 9_995_132, 9_995_141, 9_995_142]);
+        assert_eq!(words[973], 9_999_992);
     }
 
     #[test]
