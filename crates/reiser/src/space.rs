@@ -14,8 +14,8 @@ use finefs_namespace::{BlockNo, BlockRun, Error, Result};
 use finefs_reiser_disk::superblock::Superblock;
 
 use crate::state::{Mounted, Writing};
-use crate::tree::Tree;
 use crate::tree::staged::{NodeSpace, Staged};
+use crate::tree::{Nodes, Tree};
 
 impl BitmapSource for Mounted {
     fn describe(&self) -> String {
@@ -196,7 +196,8 @@ pub(crate) fn settle_nodes(
     Ok((taken.len() as i64 - gone.len() as i64, gone))
 }
 
-/// Marks blocks as used or as free in the bitmaps of a batch. Each must be the other before.
+/// Marks blocks as used or as free in the bitmaps of a batch. Each must be the other before:
+/// otherwise none of them is changed.
 pub(crate) fn mark(
     staged: &mut Staged<'_, Space<'_>>,
     tree: &Tree,
@@ -211,26 +212,41 @@ pub(crate) fn mark(
             "blocks {first}+{count}: no file can own them"
         )));
     }
-    let mut at = first;
-    while at < blocks.end {
-        let group = at / bitmaps.bits;
+    let place = |block: u32| {
+        let bit = block % bitmaps.bits;
+        (bit as usize / 8, 1_u8 << (bit % 8))
+    };
+    for (group, blocks) in by_group(bitmaps.bits, blocks.clone()) {
         // Whoever loads it later must not take what the batch frees for free before that is
         // durable.
         staged.space().load(group);
-        let end = blocks.end.min((group + 1).saturating_mul(bitmaps.bits));
-        let bytes = staged.edit(bitmaps.block(group))?;
-        for block in at..end {
-            let bit = block % bitmaps.bits;
-            let (byte, mask) = (&mut bytes[bit as usize / 8], 1_u8 << (bit % 8));
-            if (*byte & mask != 0) == is_used {
+        let bytes = staged.read(bitmaps.block(group))?;
+        for block in blocks {
+            let (byte, mask) = place(block);
+            if (bytes[byte] & mask != 0) == is_used {
                 let what = if is_used { "in use" } else { "free" };
                 return Err(Error::corrupt(format_args!(
                     "block {block}: is {what} already"
                 )));
             }
-            *byte ^= mask;
         }
-        at = end;
+    }
+    for (group, blocks) in by_group(bitmaps.bits, blocks) {
+        let bytes = staged.edit(bitmaps.block(group))?;
+        for block in blocks {
+            let (byte, mask) = place(block);
+            bytes[byte] ^= mask;
+        }
     }
     Ok(())
+}
+
+/// Parts of a range of blocks, each with the bitmap of so many bits that it is in.
+fn by_group(bits: u32, blocks: Range<u32>) -> impl Iterator<Item = (u32, Range<u32>)> {
+    let groups = blocks.start / bits..blocks.end.div_ceil(bits);
+    groups.map(move |group| {
+        let start = blocks.start.max(group * bits);
+        let end = blocks.end.min((group + 1).saturating_mul(bits));
+        (group, start..end)
+    })
 }

@@ -1,6 +1,7 @@
 //! The store beside reiserfsck.
 
 mod damaged;
+mod damaged_writes;
 mod external_journal;
 mod images;
 mod old_format;

@@ -24,6 +24,38 @@ pub fn unpacked(name: &str) -> Vec<u8> {
     output.stdout
 }
 
+/// What mkreiserfs makes of so many MiB.
+pub fn made(mebibytes: u64, options: &[&str]) -> Vec<u8> {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file()
+        .set_len(mebibytes << 20)
+        .expect("there is room");
+    let made = Command::new("mkreiserfs")
+        .args(["-q", "-q", "-f", "-f"])
+        .args(options)
+        .arg(file.path())
+        .output()
+        .expect("mkreiserfs runs");
+    assert!(made.status.success(), "{made:?}");
+    std::fs::read(file.path()).expect("it is there")
+}
+
+/// Panics with what reiserfsck says where it finds anything wrong.
+pub fn reiserfsck(bytes: &[u8]) {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), bytes).expect("there is room");
+    let checked = Command::new("reiserfsck")
+        .args(["--check", "-y", "-q"])
+        .arg(file.path())
+        .output()
+        .expect("reiserfsck runs");
+    let text = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+    assert!(
+        checked.status.success() && text.contains("No corruptions"),
+        "{text}"
+    );
+}
+
 /// Mounts bytes.
 pub fn mount(bytes: &[u8]) -> Result<ReiserStore, String> {
     let device = Arc::new(MemoryDevice::from_bytes(bytes));
