@@ -7,7 +7,8 @@ use finefs_namespace::{Error, Result};
 use finefs_reiser_disk::superblock::Superblock;
 
 use super::Commit;
-use crate::journal::writer::{Change, JournalWriter};
+use crate::error::at;
+use crate::journal::writer::{Change, JournalWriter, Outcome};
 use crate::space::{Space, settle_nodes};
 use crate::state::{Mounted, Writer};
 use crate::tree::staged::Staged;
@@ -74,8 +75,50 @@ fn write(mounted: &Mounted, journal: &mut JournalWriter) -> Result<()> {
     let changes = mounted.tree.buffers.dirty();
     reserve(journal.device(), &journal.places(changes.len()))?;
     reserve(&*mounted.device, &places(mounted, &changes))?;
-    journal.commit(&changes)?;
-    mounted.tree.buffers.write_these(&changes)
+    match journal.commit(&changes)? {
+        Outcome::Durable => mounted.tree.buffers.write_these(&changes),
+        Outcome::TooLarge => without_journal(mounted, journal, changes),
+    }
+}
+
+/// Writes more dirty buffers than the journal can hold: those of a batch, and of the ones before it
+/// for which there was no storage. Until all of them are in their places the superblock on the
+/// device says that there are errors, so that after a crash reiserfsck looks at all of it.
+fn without_journal(
+    mounted: &Mounted,
+    journal: &mut JournalWriter,
+    changes: Vec<Change>,
+) -> Result<()> {
+    log::warn!(
+        "{}: a commit of {} blocks is larger than the journal: written without it",
+        mounted.device.describe(),
+        changes.len()
+    );
+    journal.checkpoint()?;
+    note_errors(mounted)?;
+    journal.flush()?;
+    let superblock = u64::from(mounted.superblock_block());
+    let (last, others): (Vec<Change>, Vec<Change>) = changes
+        .into_iter()
+        .partition(|(block, _)| *block == superblock);
+    mounted.tree.buffers.write_these(&others)?;
+    journal.flush()?;
+    mounted.tree.buffers.write_these(&last)?;
+    journal.flush()
+}
+
+/// Makes the superblock on the device, as it is there, say that there are errors.
+fn note_errors(mounted: &Mounted) -> Result<()> {
+    let mut block = vec![0; mounted.tree.buffers.block_size_bytes()];
+    let offset = u64::from(mounted.superblock_block()) * block.len() as u64;
+    let failed = |error| Error::io(format_args!("marking the superblock: {error}"));
+    let read = mounted.device.read_at(offset, &mut block);
+    read.map_err(failed)?;
+    let place = block.get_mut(mounted.superblock_at..).unwrap_or_default();
+    let mut superblock = Superblock::parse(place).map_err(|error| at("superblock", &error))?;
+    superblock.set_check_state(HAS_ERRORS);
+    superblock.write_to(place);
+    mounted.device.write_at(offset, &block).map_err(failed)
 }
 
 /// The dirty buffers' places, adjacent ones together.

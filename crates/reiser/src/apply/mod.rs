@@ -16,6 +16,10 @@
 //! operations, becomes several groups, between which the tree is whole but operations may be half
 //! done; until the last one is durable the superblock says that there are errors.
 //!
+//! A group for which there is no storage below the device stays in memory as dirty buffers, and the
+//! next group makes both durable. What is too much for the journal by then goes to its places
+//! without it, while the superblock says that there are errors.
+//!
 //! # Invariants
 //! 1. An error leaves the image as the last group left it: nothing of the batch is published.
 //! 2. Nothing fails for lack of space: operations reserved what applying them can need.
@@ -256,7 +260,11 @@ impl<'a> Commit<'a> {
         if self.staged.changed_count() + slack <= capacity || self.staged.changed_count() < 8 {
             return Ok(());
         }
-        self.group(false)
+        match self.group(false) {
+            // It is published; the next group makes it durable.
+            Err(Error::NoSpace) if self.staged.changed_count() == 0 => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Marks blocks used that the live allocator gave out.

@@ -15,7 +15,9 @@
 //! 4. The changed blocks go to their places. The next commit's first flush makes that durable.
 //!
 //! # Invariants
-//! 1. No block goes to its place before its group is durable.
+//! 1. No block goes to its place before its group is durable. A group that is larger than the log
+//!    is not written here: when the log is empty its blocks go to their places
+//!    (`apply/durable.rs`).
 //! 2. Replay begins with a group's first transaction and goes on for as long as each is whole: so
 //!    before step 3 nothing of the group counts, and then all of it. The kernel and reiserfsck
 //!    replay by the same rule.
@@ -72,6 +74,14 @@ impl LogEnd {
         number: FIRST,
         mount_id: FIRST - 1,
     };
+}
+
+/// What came of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Durable,
+    /// It is larger than the journal; nothing was written.
+    TooLarge,
 }
 
 /// See the module's head.
@@ -164,19 +174,15 @@ impl JournalWriter {
 
     /// Makes changes durable, all or none. The caller then puts them to their places, before the
     /// next commit.
-    pub fn commit(&mut self, changes: &[Change]) -> Result<()> {
+    pub fn commit(&mut self, changes: &[Change]) -> Result<Outcome> {
         if changes.is_empty() {
-            return self.flush();
-        }
-        if changes.len() > self.capacity() {
-            return Err(Error::io(format_args!(
-                "a commit of {} blocks, of which the journal takes {}",
-                changes.len(),
-                self.capacity()
-            )));
+            return self.flush().map(|()| Outcome::Durable);
         }
         if self.has_failed {
             return Err(Error::io("the journal was stopped by an earlier error"));
+        }
+        if changes.len() > self.capacity() {
+            return Ok(Outcome::TooLarge);
         }
         self.has_failed = true;
         let (needed, parts) = (
@@ -209,7 +215,7 @@ impl JournalWriter {
         self.head = self.advance(self.head, needed);
         self.number += parts;
         self.has_failed = false;
-        Ok(())
+        Ok(Outcome::Durable)
     }
 
     /// Empties the log: everything that was put to its place becomes durable there.

@@ -4,5 +4,6 @@ mod damaged;
 mod damaged_writes;
 mod external_journal;
 mod images;
+mod no_storage;
 mod old_format;
 mod support;
