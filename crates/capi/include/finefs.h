@@ -125,8 +125,9 @@ extern "C" {
 const char *finefs_last_error(void);
 
 // Opens a file, as open(2) does: O_RDONLY, O_WRONLY or O_RDWR with O_CREAT, O_EXCL, O_TRUNC,
-// O_APPEND, O_NOFOLLOW, O_DIRECTORY; others are EINVAL. `mode` is that of a file that is made,
-// less the umask 022.
+// O_APPEND, O_NOFOLLOW, O_DIRECTORY; others are EINVAL, and so is O_CREAT with O_DIRECTORY. A file
+// that is opened with O_RDONLY and O_TRUNC is emptied. `mode` is that of a file that is made, less
+// the umask 022.
 int finefs_file_open(const finefs_t *fs,
                      const char *path,
                      int flags,

@@ -30,8 +30,9 @@ const KNOWN: c_int = libc::O_ACCMODE
     | libc::O_LARGEFILE;
 
 /// Opens a file, as open(2) does: O_RDONLY, O_WRONLY or O_RDWR with O_CREAT, O_EXCL, O_TRUNC,
-/// O_APPEND, O_NOFOLLOW, O_DIRECTORY; others are EINVAL. `mode` is that of a file that is made,
-/// less the umask 022.
+/// O_APPEND, O_NOFOLLOW, O_DIRECTORY; others are EINVAL, and so is O_CREAT with O_DIRECTORY. A file
+/// that is opened with O_RDONLY and O_TRUNC is emptied. `mode` is that of a file that is made, less
+/// the umask 022.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn finefs_file_open(
     fs: *const Fs,
@@ -69,6 +70,7 @@ fn options(flags: c_int, mode: u32) -> Result<OpenOptions> {
     };
     let mut options = OpenOptions::new();
     options
+        .flags_of_open(true)
         .read(reads)
         .write(writes)
         .append(has(libc::O_APPEND))

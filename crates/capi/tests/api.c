@@ -73,6 +73,52 @@ static void files(void) {
     finefs_file_close(NULL);
 }
 
+// Flags mean each what open(2) says, whatever the access.
+static void open_flags(void) {
+    const uint8_t *data = (const uint8_t *)"data";
+    uint8_t byte;
+    finefs_file_t *file = open_file("o", O_RDONLY | O_CREAT);
+    IS(stat_of("o", 0).mode, S_IFREG | 0640);
+    IS(finefs_file_write(file, data, 4, 0), -EBADF);
+    IS(finefs_file_read(file, &byte, 1, 0), 0);
+    finefs_file_close(file);
+    file = open_file("o", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND);
+    IS(finefs_file_write(file, data, 4, 0), 4);
+    IS(finefs_file_write(file, data, 4, 0), 4);
+    finefs_file_close(file);
+    IS(stat_of("o", 0).size, 8);
+    file = open_file("o", O_RDONLY | O_APPEND);
+    IS(finefs_file_write(file, data, 4, 0), -EBADF);
+    IS(finefs_file_read(file, &byte, 1, 0), 1);
+    finefs_file_close(file);
+    IS(stat_of("o", 0).size, 8);
+    file = open_file("o", O_RDONLY | O_TRUNC);
+    IS(finefs_file_write(file, data, 4, 0), -EBADF);
+    IS(finefs_file_read(file, &byte, 1, 0), 0);
+    finefs_file_close(file);
+    IS(stat_of("o", 0).size, 0);
+    IS(finefs_file_open(fs, "o", O_RDONLY | O_CREAT | O_EXCL, 0600, &file), -EEXIST);
+    IS(finefs_file_open(fs, "o", O_ACCMODE, 0600, &file), -EINVAL);
+    IS(finefs_mkdir(fs, "od", 0755), 0);
+    IS(finefs_file_open(fs, "od", O_RDONLY | O_TRUNC, 0, &file), -EISDIR);
+    IS(finefs_file_open(fs, "od", O_RDONLY | O_CREAT, 0600, &file), -EISDIR);
+    IS(finefs_file_open(fs, "od", O_RDONLY | O_CREAT | O_DIRECTORY, 0600, &file), -EINVAL);
+    file = open_file("od", O_RDONLY | O_APPEND | O_DIRECTORY);
+    finefs_file_close(file);
+    IS(finefs_rmdir(fs, "od"), 0);
+}
+
+// What opens a file for reading does so on an image that is not written, too.
+static void open_flags_read_only(void) {
+    uint8_t byte;
+    finefs_file_t *file = open_file("f", O_RDONLY | O_APPEND | O_CREAT);
+    IS(finefs_file_read(file, &byte, 1, 0), 1);
+    finefs_file_close(file);
+    IS(finefs_file_open(fs, "f", O_RDONLY | O_TRUNC, 0, &file), -EROFS);
+    IS(finefs_file_open(fs, "none", O_RDONLY | O_CREAT, 0600, &file), -EROFS);
+    IS(finefs_file_open(fs, "f", O_WRONLY | O_APPEND, 0, &file), -EROFS);
+}
+
 static void names(void) {
     IS(finefs_mkdir(fs, "/d", 0777), 0);
     IS(stat_of("d", 0).mode, S_IFDIR | 0755);
@@ -191,6 +237,7 @@ int main(int argc, char **argv) {
     }
     IS(finefs_open_memory(64 << 20, &fs), 0);
     files();
+    open_flags();
     names();
     attributes();
     IS(finefs_close(fs), 0);
@@ -206,6 +253,7 @@ int main(int argc, char **argv) {
     IS(space.name_max, 255);
     IS(space.blocks_free > 0 && space.inodes_free < space.inodes, 1);
     files();
+    open_flags();
     names();
     attributes();
     threads();
@@ -217,6 +265,7 @@ int main(int argc, char **argv) {
     finefs_file_close(file);
     IS(finefs_open(argv[1], FINEFS_READ_ONLY, &fs), 0);
     IS(finefs_mkdir(fs, "no", 0755), -EROFS);
+    open_flags_read_only();
     IS(finefs_close(fs), 0);
     // An image whose journal lies in another file.
     IS(finefs_open(argv[2], 0, &fs), -EROFS);

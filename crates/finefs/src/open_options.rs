@@ -27,6 +27,7 @@ pub struct OpenOptions {
     last_link: LastLink,
     is_directory_wanted: bool,
     notes_access: bool,
+    has_flags_of_open: bool,
     pub(crate) mode: u32,
 }
 
@@ -62,6 +63,7 @@ impl OpenOptions {
             last_link: LastLink::Follow,
             is_directory_wanted: false,
             notes_access: true,
+            has_flags_of_open: false,
             mode: 0o666,
         }
     }
@@ -99,6 +101,12 @@ impl OpenOptions {
         /// if nothing is said. Not to (O_NOATIME) is for the file's owner and for root, EPERM for
         /// others.
         note_access(bool) => notes_access;
+
+        /// What the others say are flags as open(2) has them, each with a meaning of its own:
+        /// `append` does not open for writing, and `truncate` and `create` go with every access. A
+        /// file that is opened for reading alone is emptied if it may be written.
+        #[doc(hidden)]
+        flags_of_open(bool) => has_flags_of_open;
     }
 
     pub(crate) fn write_position(&self) -> WritePosition {
@@ -115,18 +123,20 @@ impl OpenOptions {
         }
     }
 
-    /// EINVAL for what contradicts itself, by the rules of [`std::fs::OpenOptions`].
+    /// EINVAL for what contradicts itself, by the rules of [`std::fs::OpenOptions`] or of open(2).
     pub(crate) fn how(&self) -> std::result::Result<(OpenHow, OpenAccess), Cause> {
-        let access = match (self.reads, self.writes || self.appends) {
+        let is_strict = !self.has_flags_of_open;
+        let access = match (self.reads, self.writes || self.appends && is_strict) {
             (true, false) => OpenAccess::Read,
             (false, true) => OpenAccess::Write,
             (true, true) => OpenAccess::ReadWrite,
             (false, false) => return Err(Cause::Invalid),
         };
         let needs_write = self.truncates || self.creates || self.creates_new;
+        let lacks_write = needs_write && access == OpenAccess::Read;
         let truncates_appended = self.appends && self.truncates && !self.creates_new;
         let creates_directory = self.is_directory_wanted && (self.creates || self.creates_new);
-        if needs_write && access == OpenAccess::Read || truncates_appended || creates_directory {
+        if is_strict && (lacks_write || truncates_appended) || creates_directory {
             return Err(Cause::Invalid);
         }
         let permissions = self.mode & 0o7777;
