@@ -92,6 +92,23 @@ pub enum Outlook {
     Ending,
 }
 
+impl OpenError {
+    /// The number that mount(2) gives for this (positive).
+    pub fn errno(&self) -> i32 {
+        let errno = match &self.kind {
+            OpenErrorKind::Missing => Errno::NOENT,
+            OpenErrorKind::PermissionDenied { .. } => Errno::ACCESS,
+            OpenErrorKind::Directory => Errno::ISDIR,
+            OpenErrorKind::NotAnImage => Errno::NOTBLK,
+            OpenErrorKind::Refused(_) => Errno::INVAL,
+            OpenErrorKind::ReadOnly => Errno::ROFS,
+            OpenErrorKind::InUse { .. } => Errno::BUSY,
+            OpenErrorKind::Io(error) => Errno::from_io_error(error).unwrap_or(Errno::IO),
+        };
+        errno.raw_os_error()
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;

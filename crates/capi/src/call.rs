@@ -38,7 +38,7 @@ impl From<finefs_image::Error> for Failure {
 
 impl From<finefs_image::mkfs::MkfsError> for Failure {
     fn from(error: finefs_image::mkfs::MkfsError) -> Failure {
-        invalid(error)
+        failure(error.errno().unwrap_or(libc::EINVAL), error)
     }
 }
 

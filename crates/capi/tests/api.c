@@ -246,6 +246,9 @@ int main(int argc, char **argv) {
     IS(finefs_mkfs(argv[1], 600 << 20, "ext5"), -EINVAL);
     IS(finefs_mkfs(argv[1], 600 << 20, "ext4"), 0);
     IS(finefs_mkfs(argv[1], 600 << 20, "ext4"), -EEXIST);
+    IS(finefs_mkfs("/nowhere/disk.img", 600 << 20, "ext4"), -ENOENT);
+    IS(finefs_mkfs("/dev/null/disk.img", 600 << 20, "ext4"), -ENOTDIR);
+    IS(finefs_mkfs("/nowhere.img", 1, "ext4"), -EINVAL);
     IS(finefs_open("/nowhere.img", 0, &fs), -ENOENT);
     IS(finefs_open(argv[1], 0, &fs), 0);
     finefs_statfs_t space;

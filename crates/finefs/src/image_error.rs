@@ -1,6 +1,6 @@
 //! Why images cannot be opened.
 
-use finefs_block::{OpenError, OpenErrorKind};
+use finefs_block::OpenError;
 use finefs_ext::{MountError, MountErrorKind};
 use finefs_namespace::Error as Cause;
 use finefs_reiser::{MountError as ReiserfsError, MountErrorKind as ReiserfsErrorKind};
@@ -59,16 +59,7 @@ impl ImageError {
     /// As mount(2) has it.
     pub(crate) fn errno(&self) -> i32 {
         let errno = match self {
-            ImageError::Device(error) => match &error.kind {
-                OpenErrorKind::Missing => Errno::NOENT,
-                OpenErrorKind::PermissionDenied { .. } => Errno::ACCESS,
-                OpenErrorKind::Directory => Errno::ISDIR,
-                OpenErrorKind::NotAnImage => Errno::NOTBLK,
-                OpenErrorKind::Refused(_) => Errno::INVAL,
-                OpenErrorKind::ReadOnly => Errno::ROFS,
-                OpenErrorKind::InUse { .. } => Errno::BUSY,
-                OpenErrorKind::Io(error) => Errno::from_io_error(error).unwrap_or(Errno::IO),
-            },
+            ImageError::Device(error) => return error.errno(),
             ImageError::Content(error) => match error.kind {
                 MountErrorKind::Io(_) => Errno::IO,
                 MountErrorKind::Damaged(_) | MountErrorKind::Journal(_) => Errno::UCLEAN,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use finefs_image::mkfs::MkfsError;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
@@ -19,6 +20,17 @@ pub(crate) fn of_workshop(error: &finefs_image::Error) -> PyErr {
         Some(errno) if error.place().is_empty() => os_error(errno, error.reason(), None),
         Some(errno) => os_error(errno, error.reason(), Some(Path::new(error.place()))),
         None => PyValueError::new_err(error.to_string()),
+    }
+}
+
+/// Why no file system was made at a path. What has no number is a bad argument.
+pub(crate) fn of_mkfs(error: &MkfsError, path: &Path) -> PyErr {
+    let text = error.to_string();
+    let place = format!("{}: ", path.display());
+    let reason = text.strip_prefix(&place).unwrap_or(&text);
+    match error.errno() {
+        Some(errno) => os_error(errno, reason, Some(path)),
+        None => PyValueError::new_err(text),
     }
 }
 

@@ -91,6 +91,6 @@ pub(crate) fn mkfs(
         may_overwrite: false,
     };
     let made = py.detach(|| finefs_image::mkfs::make_at(&place, &options));
-    let made = made.map_err(|failed| PyValueError::new_err(failed.to_string()))?;
+    let made = made.map_err(|failed| error::of_mkfs(&failed, &place.path))?;
     serde_json::to_string(&made).map_err(|failed| PyValueError::new_err(failed.to_string()))
 }

@@ -179,6 +179,21 @@ def test_images_are_opened_and_closed(disk):
         finefs.mkfs(disk, 1 << 20)
 
 
+def test_why_no_file_system_is_made(tmp_path):
+    missing = tmp_path / "none" / "disk.img"
+    with pytest.raises(FileNotFoundError) as caught:
+        finefs.mkfs(missing, 1 << 20)
+    assert caught.value.filename == str(missing)
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        finefs.mkfs(tmp_path / "file" / "disk.img", 1 << 20)
+    with pytest.raises(ValueError):
+        finefs.mkfs(tmp_path / "disk.img", 1)
+    with pytest.raises(ValueError):
+        finefs.mkfs(tmp_path / "disk.img", 1 << 20, label="n" * 17)
+    assert not (tmp_path / "disk.img").exists()
+
+
 def test_images_are_built(tmp_path):
     tree = tmp_path / "tree"
     tree.mkdir()

@@ -506,7 +506,10 @@ fn one(
 }
 
 fn mkfs_failed(error: mkfs::MkfsError) -> Error {
-    Error::new("", error.to_string())
+    match error.errno() {
+        Some(errno) => Error::of_image(error.to_string(), errno),
+        None => Error::new("", error.to_string()),
+    }
 }
 
 #[cfg(test)]

@@ -111,6 +111,17 @@ fn advice(error: &io::Error) -> &'static str {
 }
 
 impl MkfsError {
+    /// The number that Linux has for this (positive), where the system gave one or the place has
+    /// something already (EEXIST). What was asked for wrongly has none.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            MkfsError::Io { error, .. } => finefs::errno(error),
+            MkfsError::Open(error) => Some(error.errno()),
+            MkfsError::InUse { .. } => Some(rustix::io::Errno::EXIST.raw_os_error()),
+            _ => None,
+        }
+    }
+
     /// A value that an option cannot have.
     pub(super) fn value(
         option: &'static str,
