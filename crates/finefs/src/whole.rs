@@ -129,43 +129,23 @@ impl Dir {
         self.remove_dir(path)
     }
 
+    /// Removes what is in a directory. Others may remove parts of it meanwhile, or put something
+    /// else in their place.
     fn empty_directory(&self, path: &Path) -> Result<()> {
-        /// A directory that is being emptied, and its name in the one before.
-        struct Level {
-            dir: Dir,
-            name: PathBuf,
-            directories: Vec<PathBuf>,
-        }
-        let open = |parent: &Dir, name: &Path| -> Result<Level> {
-            let access = Some(OpenAccess::Read);
-            let dir = parent.open_directory("remove", name, access, LastLink::Keep)?;
-            let mut directories = Vec::new();
-            for entry in dir.read_dir(".")? {
-                let entry = entry?;
-                let child = PathBuf::from(entry.file_name());
-                if entry.file_type().is_ok_and(FileType::is_dir) {
-                    directories.push(child);
-                } else {
-                    unless_missing(dir.remove_file(&child))?;
-                }
-            }
-            Ok(Level {
-                dir,
-                name: name.to_owned(),
-                directories,
-            })
-        };
-        let mut levels = vec![open(self, path)?];
+        let mut levels = vec![Level::open(self, path)?];
         while let Some(level) = levels.last_mut() {
             if let Some(name) = level.directories.pop() {
-                let child = open(&level.dir, &name)?;
-                levels.push(child);
+                match Level::open(&level.dir, &name) {
+                    Ok(child) => levels.push(child),
+                    Err(error) => level.remove_unopened(&name, error)?,
+                }
                 continue;
             }
             let name = std::mem::take(&mut level.name);
             levels.pop();
             if let Some(parent) = levels.last() {
-                unless_missing(parent.dir.remove_dir(&name))?;
+                let removed = parent.dir.remove_dir(&name);
+                removed.or_else(|error| parent.remove_unopened(&name, error))?;
             }
         }
         Ok(())
@@ -242,6 +222,50 @@ impl Dir {
         let mut path = PathBuf::from("/");
         path.extend(names.iter().rev());
         Ok(path)
+    }
+}
+
+/// A directory that is being emptied.
+struct Level {
+    dir: Dir,
+    /// Its name in the one before.
+    name: PathBuf,
+    /// Directories that are still in it.
+    directories: Vec<PathBuf>,
+}
+
+impl Level {
+    /// Opens a directory, and removes from it what is no directory.
+    fn open(parent: &Dir, name: &Path) -> Result<Level> {
+        let access = Some(OpenAccess::Read);
+        let dir = parent.open_directory("remove", name, access, LastLink::Keep)?;
+        let mut directories = Vec::new();
+        for entry in dir.read_dir(".")? {
+            let entry = entry?;
+            let child = PathBuf::from(entry.file_name());
+            if entry.file_type().is_ok_and(FileType::is_dir) {
+                directories.push(child);
+                continue;
+            }
+            match dir.remove_file(&child) {
+                Err(error) if *error.cause() == Cause::IsADirectory => directories.push(child),
+                removed => unless_missing(removed)?,
+            }
+        }
+        Ok(Level {
+            dir,
+            name: name.to_owned(),
+            directories,
+        })
+    }
+
+    /// Removes what was a directory and could not be opened or removed as one, as `error` says.
+    fn remove_unopened(&self, name: &Path, error: Error) -> Result<()> {
+        match error.cause() {
+            Cause::NotFound => Ok(()),
+            Cause::NotADirectory | Cause::SymlinkLoop => unless_missing(self.dir.remove_file(name)),
+            _ => Err(error),
+        }
     }
 }
 

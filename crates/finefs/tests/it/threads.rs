@@ -42,6 +42,34 @@ fn renames_in_a_directory_that_grows() {
     }
 }
 
+/// Others remove directories of a tree, or put files in their place, while it is removed.
+#[test]
+fn a_tree_is_removed_while_others_change_it() {
+    const DIRECTORIES: usize = 40;
+    for round in 0..100 {
+        let fs = FileSystem::memory(16 << 20).unwrap();
+        for number in 0..DIRECTORIES {
+            fs.create_dir_all(format!("tree/{number}/below")).unwrap();
+            fs.write(format!("file {number}"), "").unwrap();
+        }
+        std::thread::scope(|scope| {
+            let fs = &fs;
+            scope.spawn(move || {
+                for number in 0..DIRECTORIES {
+                    let directory = format!("tree/{number}");
+                    // What is gone already is somebody else's.
+                    let _ = match round % 2 {
+                        0 => fs.remove_dir_all(&directory),
+                        _ => fs.exchange(&directory, format!("file {number}")),
+                    };
+                }
+            });
+            fs.remove_dir_all("tree").unwrap();
+        });
+        assert!(!fs.try_exists("tree").unwrap());
+    }
+}
+
 #[test]
 fn every_appended_line_stays_whole() {
     const LINES: usize = 500;
