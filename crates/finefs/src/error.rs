@@ -33,6 +33,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// errno is the one that mount(2) gives.
 pub struct Error(Box<Inner>);
 
+const OUT_OF_MEMORY: &str = "out of memory";
+
 enum Inner {
     Operation {
         operation: &'static str,
@@ -42,6 +44,11 @@ enum Inner {
         cause: Cause,
     },
     Image(ImageError),
+    /// There is no memory for what a file holds.
+    OutOfMemory {
+        operation: &'static str,
+        path: PathBuf,
+    },
 }
 
 impl Error {
@@ -62,6 +69,12 @@ impl Error {
             *path = Some(at.to_owned());
         }
         error
+    }
+
+    /// There is no memory for what the file at a path holds.
+    pub(crate) fn out_of_memory(operation: &'static str, path: &Path) -> Error {
+        let path = path.to_owned();
+        Error(Box::new(Inner::OutOfMemory { operation, path }))
     }
 
     /// With the inode that an open file is.
@@ -86,6 +99,7 @@ impl Error {
         match &*self.0 {
             Inner::Operation { cause, .. } => cause.errno(),
             Inner::Image(error) => error.errno(),
+            Inner::OutOfMemory { .. } => rustix::io::Errno::NOMEM.raw_os_error(),
         }
     }
 
@@ -99,6 +113,7 @@ impl Error {
         match &*self.0 {
             Inner::Operation { path, .. } => path.as_deref(),
             Inner::Image(_) => None,
+            Inner::OutOfMemory { path, .. } => Some(path),
         }
     }
 
@@ -107,15 +122,19 @@ impl Error {
         match &*self.0 {
             Inner::Operation { cause, .. } => cause.to_string(),
             Inner::Image(error) => error.to_string(),
+            Inner::OutOfMemory { .. } => OUT_OF_MEMORY.to_owned(),
         }
     }
 
-    /// The cause, apart from the place. Opening images has causes of its own, which are EIO here.
+    /// The cause, apart from the place. Opening images and lack of memory have causes of their own,
+    /// which are EIO here.
     pub(crate) fn cause(&self) -> &Cause {
         const OF_IMAGE: &Cause = &Cause::Io(Cow::Borrowed("the image cannot be opened"));
+        const OF_MEMORY: &Cause = &Cause::Io(Cow::Borrowed(OUT_OF_MEMORY));
         match &*self.0 {
             Inner::Operation { cause, .. } => cause,
             Inner::Image(_) => OF_IMAGE,
+            Inner::OutOfMemory { .. } => OF_MEMORY,
         }
     }
 }
@@ -145,6 +164,9 @@ impl fmt::Display for Error {
                 cause,
             } => (operation, path, to, ino, cause),
             Inner::Image(error) => return error.fmt(f),
+            Inner::OutOfMemory { operation, path } => {
+                return write!(f, "{operation} {path:?}: {OUT_OF_MEMORY}");
+            }
         };
         f.write_str(operation)?;
         if let Some(path) = path {

@@ -370,7 +370,10 @@ impl Read for &File {
         let metadata = self.metadata()?;
         let position = *self.position.lock();
         let known = metadata.len().saturating_sub(position);
-        let mut chunk = usize::try_from(known).unwrap_or(0).clamp(64, CHUNK_MAX) + 1;
+        let known = usize::try_from(known).unwrap_or(usize::MAX).max(64);
+        let mut chunk = known.min(CHUNK_MAX) + 1;
+        // What memory cannot hold is not read in vain.
+        buffer.try_reserve_exact(known.saturating_add(1))?;
         loop {
             let length = buffer.len();
             buffer.try_reserve(chunk)?;

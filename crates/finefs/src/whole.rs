@@ -18,7 +18,7 @@ const COPY_BYTES: u64 = 1 << 20;
 const LINKS_MAX: u32 = 40;
 
 impl Dir {
-    /// The contents of a file.
+    /// The contents of a file. ENOMEM where memory cannot hold them.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let file = self.open(path)?;
@@ -297,7 +297,7 @@ fn with_path(operation: &'static str, path: &Path, error: io::Error) -> Error {
         .and_then(|inner| inner.downcast_ref::<Error>())
     {
         Some(ours) => ours.cause().clone(),
-        None => Cause::io(error),
+        None => return Error::out_of_memory(operation, path),
     };
     Error::at(operation, path, cause)
 }

@@ -3,11 +3,14 @@
 use std::path::Path;
 
 use finefs_image::mkfs::MkfsError;
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 /// An operation's error. It names what it was applied to.
 pub(crate) fn of(error: &finefs::Error) -> PyErr {
+    if error.errno() == libc::ENOMEM {
+        return PyMemoryError::new_err(error.to_string());
+    }
     match error.path().filter(|path| !path.as_os_str().is_empty()) {
         Some(path) => os_error(error.errno(), &error.reason(), Some(path)),
         None => os_error(error.errno(), &error.to_string(), None),

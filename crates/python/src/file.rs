@@ -15,22 +15,29 @@ pub(crate) struct RawFile {
 
 #[pymethods]
 impl RawFile {
-    /// Up to `size` bytes at `offset`; none at the end of the file.
+    /// Up to `size` bytes at `offset`; none at the end of the file. `MemoryError` where there is no
+    /// memory for them.
     fn pread<'py>(
         &self,
         py: Python<'py>,
         size: usize,
         offset: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let read = py.detach(|| {
-            let len = self.file.metadata()?.len();
-            let there = usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX);
-            let mut buffer = vec![0; size.min(there)];
-            let count = self.file.read_at(&mut buffer, offset)?;
-            buffer.truncate(count);
-            Ok(buffer)
-        });
-        Ok(PyBytes::new(py, &read.map_err(|e| error::of(&e))?))
+        let len = py.detach(|| self.file.metadata().map(|found| found.len()));
+        let len = len.map_err(|e| error::of(&e))?;
+        let there = usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let size = size.min(there);
+        let mut count = 0;
+        let bytes = PyBytes::new_with(py, size, |buffer| {
+            let read = py.detach(|| self.file.read_at(buffer, offset));
+            count = read.map_err(|e| error::of(&e))?;
+            Ok(())
+        })?;
+        // The file may have become shorter.
+        match count == size {
+            true => Ok(bytes),
+            false => Ok(PyBytes::new(py, &bytes.as_bytes()[..count])),
+        }
     }
 
     /// Writes at `offset`; how many bytes.

@@ -12,7 +12,7 @@
 //! 1. Nothing of finefs runs while the interpreter's lock is held: every call goes through
 //!    `Python::detach`, so threads run side by side.
 //! 2. Errors are `OSError` with errno, reason and path, so they come as `FileNotFoundError` and its
-//!    like.
+//!    like; lack of memory is `MemoryError`.
 //!
 //! # Locking
 //! None of its own.

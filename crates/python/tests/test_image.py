@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import resource
 import stat
 import subprocess
 
@@ -84,6 +85,31 @@ def test_holes_are_found(image):
         fails(errno.EINVAL, file.seek, -1)
         file.sync()
     assert image.stat("f").st_blocks == 16
+
+
+@pytest.fixture
+def little_memory():
+    """The process gets no more than 4 GiB of addresses."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_what_memory_cannot_hold_is_not_read(little_memory):
+    with finefs.memory(1 << 20) as image:
+        image.write_bytes("huge", b"begin")
+        image.truncate("huge", 8 << 40)
+        with image.open("huge", "rb", buffering=0) as file:
+            assert file.read(5) == b"begin"
+            with pytest.raises(MemoryError):
+                file.read()
+            with pytest.raises(MemoryError):
+                file.read(1 << 40)
+        for read in (image.read_bytes, image.read_text, lambda path: image.read_many([path])):
+            with pytest.raises(MemoryError):
+                read("huge")
+        assert image.stat("huge").st_size == 8 << 40
 
 
 def test_attributes_are_those_that_were_set(image):
