@@ -32,6 +32,10 @@ fn last_link(follows: bool) -> LastLink {
     }
 }
 
+/// Errors of paths at which there can be nothing: through a file, links that lead in a circle,
+/// names that are too long. ENOENT is none of `try_exists`.
+const LEADS_NOWHERE: [i32; 3] = [libc::ENOTDIR, libc::ELOOP, libc::ENAMETOOLONG];
+
 /// An open image or memory file system.
 #[pyclass(frozen, subclass, module = "finefs._finefs")]
 pub(crate) struct Image {
@@ -147,7 +151,10 @@ impl Image {
 
     /// Whether something is at the path, its symbolic links followed.
     fn exists(&self, py: Python<'_>, path: PathBuf) -> PyResult<bool> {
-        self.run(py, |fs| fs.try_exists(path))
+        self.run(py, |fs| match fs.try_exists(path) {
+            Err(error) if LEADS_NOWHERE.contains(&error.errno()) => Ok(false),
+            found => found,
+        })
     }
 
     /// The names in a directory.

@@ -42,6 +42,24 @@ def test_files_and_directories(fs):
         fs.info("/a")
 
 
+def test_links_that_lead_nowhere(fs):
+    fs.makedirs("/a")
+    fs.pipe_file("/a/f", bytearray(b"12"))
+    fs.image.symlink("loop", "/a/loop")
+    fs.image.symlink("f/x", "/a/through")
+    fs.image.symlink("none", "/a/dangling")
+    links = ["/a/dangling", "/a/loop", "/a/through"]
+    for link in links:
+        assert fs.info(link)["type"] == "link" and fs.info(link)["islink"]
+        assert not fs.exists(link) and not fs.isdir(link) and not fs.isfile(link)
+        assert fs.ls(link, detail=False) == [link]
+    assert fs.ls("/a", detail=False) == ["/a/dangling", "/a/f", "/a/loop", "/a/through"]
+    assert "/a/f" in fs.find("/a")
+    assert fs.cat_file("/a/f") == b"12"
+    fs.rm("/a", recursive=True)
+    assert not fs.exists("/a")
+
+
 def test_trees_go_in_and_out(fs, tmp_path):
     (tmp_path / "in" / "d").mkdir(parents=True)
     (tmp_path / "in" / "d" / "f").write_text("text")

@@ -164,6 +164,25 @@ def test_trees_are_walked(image):
     assert not image.exists("u") and not image.isdir("u")
 
 
+def test_links_that_lead_nowhere_are_no_directories(image, tmp_path):
+    for place in (tmp_path / "t", image):
+        make, link = (image.makedirs, image.symlink) if place is image else (os.makedirs, os.symlink)
+        top = "/t" if place is image else str(place)
+        make(f"{top}/d")
+        for name, target in (("loop", "loop"), ("through", "file/x"), ("dangling", "none"),
+                             ("long", "n" * 300)):
+            link(target, f"{top}/{name}")
+    image.write_bytes("t/file", b"")
+    (tmp_path / "t" / "file").write_bytes(b"")
+    listed = [(dirs, sorted(files)) for _, dirs, files in image.walk("/t")]
+    assert listed == [(dirs, sorted(files)) for _, dirs, files in os.walk(tmp_path / "t")]
+    for name in ("loop", "through", "dangling", "long", "file/x", "n" * 300):
+        assert not image.exists(f"t/{name}") and not image.isdir(f"t/{name}")
+        assert not image.isfile(f"t/{name}")
+        assert image.islink(f"t/{name}") == os.path.islink(tmp_path / "t" / name)
+    fails(errno.ELOOP, image.stat, "t/loop")
+
+
 def test_trees_go_in_and_out(image, tmp_path):
     tree = tmp_path / "tree"
     (tree / "sub").mkdir(parents=True)

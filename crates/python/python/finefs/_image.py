@@ -8,6 +8,9 @@ import stat as _stat
 
 from . import _finefs
 
+# Errors of paths at which there is nothing.
+LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
 
 def _stat_result(found):
     mode, ino, nlink, uid, gid, size, blocks, rdev, times = found
@@ -230,7 +233,9 @@ class Image(_finefs.Image):
     def _is(self, path, test, **options):
         try:
             return test(self.stat(path, **options).st_mode)
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            if error.errno not in LEADS_NOWHERE:
+                raise
             return False
 
     def scandir(self, path="/"):
@@ -247,8 +252,14 @@ class Image(_finefs.Image):
             if onerror is not None:
                 onerror(error)
             return
-        directories = [entry.name for entry in entries if entry.is_dir()]
-        others = [entry.name for entry in entries if not entry.is_dir()]
+        directories, others = [], []
+        for entry in entries:
+            try:
+                is_directory = entry.is_dir()
+            except OSError:
+                # A link that leads nowhere is no directory; so says os.walk.
+                is_directory = False
+            (directories if is_directory else others).append(entry.name)
         top = os.fspath(top)
         if topdown:
             yield top, directories, others

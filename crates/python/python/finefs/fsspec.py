@@ -11,6 +11,7 @@ import os
 from fsspec.spec import AbstractFileSystem
 
 from . import Image
+from ._image import LEADS_NOWHERE
 
 _KINDS = {0o100000: "file", 0o040000: "directory", 0o120000: "link"}
 
@@ -76,7 +77,9 @@ class FinefsFileSystem(AbstractFileSystem):
         link = {"islink": True, "destination": self.image.readlink(path)}
         try:
             return {**self._info(path, self.image.stat(path)), **link}
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in LEADS_NOWHERE:
+                raise
             return {**self._info(path, found), **link}
 
     def ls(self, path, detail=True, **_):
