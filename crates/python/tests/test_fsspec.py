@@ -55,6 +55,8 @@ def test_links_that_lead_nowhere(fs):
         assert fs.ls(link, detail=False) == [link]
     assert fs.ls("/a", detail=False) == ["/a/dangling", "/a/f", "/a/loop", "/a/through"]
     assert "/a/f" in fs.find("/a")
+    with pytest.raises(TypeError):
+        fs.pipe_file("/a/f", 10)
     assert fs.cat_file("/a/f") == b"12"
     fs.rm("/a", recursive=True)
     assert not fs.exists("/a")

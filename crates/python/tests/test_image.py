@@ -1,5 +1,6 @@
 """Images are used as the module os is."""
 
+import array
 import errno
 import io
 import os
@@ -110,6 +111,17 @@ def test_what_memory_cannot_hold_is_not_read(little_memory):
             with pytest.raises(MemoryError):
                 read("huge")
         assert image.stat("huge").st_size == 8 << 40
+
+
+def test_only_bytes_are_written(image):
+    with image.open("f", "wb", buffering=0) as file:
+        for wrong in (10, "text", None, [1, 2]):
+            with pytest.raises(TypeError):
+                file.write(wrong)
+        assert file.write(array.array("I", [1, 2])) == 8
+        assert file.write(memoryview(b"abcdef")[::2]) == 3
+        assert file.write(bytearray(b"x")) == 1
+    assert image.read_bytes("f") == array.array("I", [1, 2]).tobytes() + b"acex"
 
 
 def test_attributes_are_those_that_were_set(image):

@@ -22,6 +22,11 @@ def _stat_result(found):
     return os.stat_result(visible, more)
 
 
+def bytes_of(data):
+    """The bytes of an object that has some; a number has none."""
+    return data if isinstance(data, bytes) else memoryview(data).tobytes()
+
+
 class DirEntry:
     """An entry of a directory, as os.DirEntry is."""
 
@@ -103,7 +108,7 @@ class File(io.RawIOBase):
 
     def write(self, data):
         self._checkWritable()
-        data = bytes(data)
+        data = bytes_of(data)
         if self._appends:
             self._position = self._raw.append(data)
             return len(data)

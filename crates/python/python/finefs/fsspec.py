@@ -11,7 +11,7 @@ import os
 from fsspec.spec import AbstractFileSystem
 
 from . import Image
-from ._image import LEADS_NOWHERE
+from ._image import LEADS_NOWHERE, bytes_of
 
 _KINDS = {0o100000: "file", 0o040000: "directory", 0o120000: "link"}
 
@@ -113,7 +113,7 @@ class FinefsFileSystem(AbstractFileSystem):
         return contents[0]
 
     def pipe_file(self, path, value, **_):
-        self.image.write_bytes(self._strip_protocol(path), bytes(value))
+        self.image.write_bytes(self._strip_protocol(path), bytes_of(value))
 
     def mkdir(self, path, create_parents=True, **_):
         path = self._strip_protocol(path)
