@@ -124,6 +124,31 @@ def test_only_bytes_are_written(image):
     assert image.read_bytes("f") == array.array("I", [1, 2]).tobytes() + b"acex"
 
 
+def test_a_closed_file_keeps_nothing_open(image):
+    image.sync()
+    free = image.statvfs().f_bfree
+    for buffering in (0, -1):
+        file = image.open("f", "w+b", buffering)
+        file.write(b"x" * 100_000)
+        file.flush()
+        image.remove("f")
+        image.sync()
+        assert image.statvfs().f_bfree < free
+        file.close()
+        file.close()
+        image.sync()
+        assert file.closed and image.statvfs().f_bfree == free
+        for use in (file.read, file.tell, lambda: file.write(b"x"), lambda: file.seek(0)):
+            with pytest.raises(ValueError):
+                use()
+    raw = image.open("f", "w+b", 0)
+    raw.close()
+    for use in (raw.stat, raw.sync, raw.truncate, raw.readall, lambda: raw.seek(0, os.SEEK_DATA),
+                lambda: raw.readinto(bytearray(1)), raw.readable, raw.fileno):
+        with pytest.raises(ValueError if use != raw.fileno else OSError):
+            use()
+
+
 def test_attributes_are_those_that_were_set(image):
     image.write_bytes("f", b"12345")
     image.chown("f", 5, -1)

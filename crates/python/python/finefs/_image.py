@@ -79,6 +79,13 @@ class File(io.RawIOBase):
         self.name = name
         self.mode = mode
 
+    def close(self):
+        """Closes the file; from then on it keeps nothing of the image open."""
+        try:
+            super().close()
+        finally:
+            self._raw = None
+
     def readable(self):
         self._checkClosed()
         return "r" in self.mode or "+" in self.mode
