@@ -36,8 +36,8 @@ pub struct FileSystem {
 
 impl ImageOptions {
     /// Opens the image at `path`: a file or a block device with an ext2, ext3 or ext4 file system,
-    /// or with reiserfs, which is read-only. Nobody else may write it meanwhile, and unless it is
-    /// opened read-only nobody else may use it.
+    /// or with reiserfs. Nobody else may write it meanwhile, and unless it is opened read-only
+    /// nobody else may use it.
     pub fn open(self, path: impl AsRef<Path>) -> Result<FileSystem> {
         Ok(FileSystem::from_image(open_image(path.as_ref(), self)?))
     }
@@ -51,7 +51,7 @@ impl ImageOptions {
 
 impl FileSystem {
     /// Opens an image, to read and write: a file or a block device with an ext2, ext3 or ext4 file
-    /// system. [`ImageOptions`] has every other way.
+    /// system, or with reiserfs. [`ImageOptions`] has every other way.
     pub fn open_image(path: impl AsRef<Path>) -> Result<FileSystem> {
         ImageOptions::new().open(path)
     }
