@@ -71,6 +71,10 @@ pub unsafe extern "C" fn finefs_dir_next(dir: *mut Listing, out: *mut Entry) -> 
 /// Ends a listing. Null is nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn finefs_dir_close(dir: *mut Listing) {
-    // SAFETY: the caller's promise.
-    drop(unsafe { call::take(dir) });
+    let closed = call::run(|| {
+        // SAFETY: the caller's promise.
+        drop(unsafe { call::take(dir) });
+        Ok(0)
+    });
+    debug_assert_eq!(closed, 0);
 }
