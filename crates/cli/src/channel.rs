@@ -109,6 +109,8 @@ pub(crate) enum Question {
     Locking,
     /// Whether the server itself can change nothing.
     ReadOnly,
+    /// Whether changes wait for a thaw.
+    Frozen,
     /// How it has ended. Answered when it has.
     End,
     /// Who uses what is served.
@@ -127,6 +129,8 @@ pub(crate) enum Answer {
     Locking(String),
     /// The server can change nothing.
     ReadOnly(bool),
+    /// Changes wait for a thaw.
+    Frozen(bool),
     /// It has ended; the error is a line for the user.
     Ended(Result<(), String>),
     /// Who uses it.
@@ -216,12 +220,15 @@ impl Answering {
             is_read_only,
             serving,
         } = subject;
+        let frozen = namespaces.clone();
+        let is_frozen = move || frozen.iter().any(|namespace| namespace.is_frozen());
         let changes = start_changes(namespaces).map_err(|error| error.to_string())?;
         let server = Server::answering_later(listener, move |question, answerer| {
             let reply = match question {
                 Ok(Question::Meter(request)) => Answer::Meter(answer(&request)),
                 Ok(Question::Locking) => Answer::Locking(locking.name().to_owned()),
                 Ok(Question::ReadOnly) => Answer::ReadOnly(is_read_only),
+                Ok(Question::Frozen) => Answer::Frozen(is_frozen()),
                 // That thread goes with this one; who asks is told by the closed connection.
                 Ok(Question::Change(change)) => {
                     let _ = changes.send((Task::Change(change), answerer));
@@ -480,6 +487,14 @@ impl Channel {
     pub(crate) fn is_read_only(&self) -> Result<bool, String> {
         match self.ask(&Question::ReadOnly, PATIENCE)? {
             Answer::ReadOnly(is_read_only) => Ok(is_read_only),
+            _ => Err(wrong_answer().into()),
+        }
+    }
+
+    /// Whether changes wait for a thaw.
+    pub(crate) fn is_frozen(&self) -> Result<bool, String> {
+        match self.ask(&Question::Frozen, PATIENCE)? {
+            Answer::Frozen(is_frozen) => Ok(is_frozen),
             _ => Err(wrong_answer().into()),
         }
     }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::channel::Change;
 use crate::target::Target;
-use crate::{CliResult, Failure, progress};
+use crate::{CliResult, Failure, progress, sync};
 
 /// Names a mount that is to be frozen or thawed
 #[derive(Args)]
@@ -21,7 +21,18 @@ impl Named {
         let target = Target::find(&self.target)?;
         let place = target.place();
         let asked = progress::during(&format!("{} {place}", change.name()), || {
-            target.channel()?.change(change)
+            let mount = match &target {
+                Target::Mount(mount) => Some(mount.clone()),
+                Target::Served(..) => None,
+            };
+            let channel = target.channel()?;
+            // What the kernel has collected would wait, too.
+            if let (Change::Freeze, Some(mount)) = (change, mount)
+                && !channel.is_frozen()?
+            {
+                sync::everything(&mount)?;
+            }
+            channel.change(change)
         });
         asked.map_err(|reason| Failure::new(format!("{place}: {reason}")))
     }

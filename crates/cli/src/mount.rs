@@ -154,7 +154,7 @@ impl Mount {
             false => remount::as_it_is(&mount),
         })?;
         if !self.fake {
-            remount::remount(&mount, &options)?;
+            remount::remount(&mount, &options, true)?;
         }
         Ok(ExitCode::SUCCESS)
     }

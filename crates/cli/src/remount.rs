@@ -21,7 +21,7 @@ use crate::channel::{Change, Channel};
 use crate::options::MountOptions;
 use crate::output::print_beside;
 use crate::target::find_at;
-use crate::{CliResult, Failure, lsof, say};
+use crate::{CliResult, Failure, lsof, say, sync};
 
 /// Change flags of a mounted file system: ro, rw, nosuid, nodev, noexec, sync and their like
 ///
@@ -56,6 +56,10 @@ impl Remount {
         }
         if self.force {
             let channel = Channel::of(&mount).map_err(fail)?;
+            // What was written before and is only in the kernel is not refused.
+            if let Err(reason) = sync::everything(&mount) {
+                say(format!("{place}: {reason}"));
+            }
             channel.change(Change::Refuse).map_err(fail)?;
             // Where the kernel does not make it read-only (not for this user, or not while somebody
             // writes), the server is enough.
@@ -70,7 +74,9 @@ impl Remount {
             }
             return Ok(());
         }
-        remount(&mount, &options)
+        // What was refused by force stays so until this is asked for.
+        let mut words = self.options.iter().flat_map(|words| words.split(','));
+        remount(&mount, &options, words.any(|word| word == "rw"))
     }
 }
 
@@ -106,8 +112,8 @@ fn left_by<'a>(mount: &MountPoint, options: &'a MountOptions) -> Vec<&'a str> {
     words.filter(is_left).collect()
 }
 
-/// Gives the mount these flags.
-pub(crate) fn remount(mount: &MountPoint, options: &MountOptions) -> CliResult<()> {
+/// Gives the mount these flags; the server is told to take changes again where it `accepts` them.
+pub(crate) fn remount(mount: &MountPoint, options: &MountOptions, accepts: bool) -> CliResult<()> {
     let place = mount.path.display();
     let fail = |reason: &str| Failure::new(format!("{place}: {reason}"));
     let mut kernel = as_it_is(mount).kernel;
@@ -131,7 +137,7 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions) -> CliResult<(
             ));
         }
     }
-    if !options.kernel.is_read_only {
+    if accepts && !options.kernel.is_read_only {
         let accepted = Channel::of(mount).and_then(|channel| channel.change(Change::Accept));
         accepted.map_err(|reason| fail(&reason))?;
     }

@@ -181,7 +181,7 @@ impl Adapter {
             Operation::Write { fields, .. } if fields.write_flags & WRITE_CACHE != 0
         );
         let mut answer = guarded(name, || self.run(header, operation, space));
-        if let Some(Err(Failure::Error(Error::NoSpace))) = answer
+        if let Some(Err(Failure::Error(Error::NoSpace | Error::QuotaExceeded))) = answer
             && self.has_removed_lately()
             && let Ok(operation) = parse()
         {
@@ -255,7 +255,10 @@ impl Adapter {
                     namespace.lookup(&caller, ino, name)
                 };
                 match result {
-                    Err(Error::NotFound) => put(space, &negative_entry_out(self.lifetime(ino))),
+                    Err(Error::NotFound) => {
+                        let lifetime = NameLifetime::of_missing(namespace);
+                        put(space, &negative_entry_out(lifetime))
+                    }
                     result => self.put_entry(space, ino, &result?),
                 }
             }

@@ -138,6 +138,14 @@ impl NameLifetime {
             false => FOREVER,
         })
     }
+
+    /// The same of a name that is not there: a directory that folds case later may have it then.
+    pub fn of_missing(namespace: &Namespace) -> NameLifetime {
+        NameLifetime(match namespace.can_fold_names() {
+            true => 0,
+            false => FOREVER,
+        })
+    }
 }
 
 pub(crate) fn entry_out(

@@ -1,6 +1,7 @@
 //! `finefs freeze` and `finefs thaw`. These tests need root and FUSE.
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc::channel;
@@ -103,6 +104,28 @@ fn a_frozen_image_can_be_copied_and_changes_wait() {
         }
         unmount(&place);
     }
+}
+
+/// What programs have written, and the kernel still has.
+#[test]
+fn a_frozen_image_has_what_was_written_before() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let (image, mount_point) = (place.image("ext4"), place.mount_point());
+    mount(&image, &mount_point, &["-o", "writeback_cache"]);
+    let mut open = fs::File::create(mount_point.join("open")).unwrap();
+    open.write_all(&[5; 100_000]).unwrap();
+    succeed(finefs().arg("freeze").arg(&mount_point));
+    let copy = place.path().join("copy");
+    fs::copy(&image, &copy).unwrap();
+    succeed(finefs().arg("thaw").arg(&mount_point));
+    drop(open);
+    unmount(&place);
+    let read = run(finefs().arg("cat").arg(format!("{}:/open", copy.display())));
+    assert!(read.stdout == [5; 100_000]);
+    check(&copy);
 }
 
 #[test]

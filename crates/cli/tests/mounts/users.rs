@@ -129,6 +129,38 @@ fn by_force_the_writes_of_those_who_write_fail() {
     check(&image);
 }
 
+/// What was written before is not lost by it, though only the kernel has it; and other flags do not
+/// end it.
+#[test]
+fn by_force_only_later_writes_fail() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    mount(&image, &place.mount_point(), &["-o", "writeback_cache"]);
+    let top = place.mount_point();
+    let mut open = File::create(top.join("file")).unwrap();
+    open.write_all(&[6; 100_000]).unwrap();
+    let remount = |arguments: &[&str]| {
+        let mut command = finefs();
+        let output = run(command.arg("remount").args(arguments).arg(&top));
+        assert!(output.status.success(), "{output:?}");
+    };
+    remount(&["-o", "ro", "--force"]);
+    remount(&["-o", "noexec"]);
+    assert!(fs::create_dir(top.join("dir")).is_err());
+    drop(open);
+    remount(&["-o", "rw"]);
+    fs::create_dir(top.join("dir")).unwrap();
+    unmount(&place);
+    check(&image);
+    let read = run(finefs()
+        .arg("cat")
+        .arg(format!("{}:/file", image.display())));
+    assert!(read.stdout == [6; 100_000]);
+}
+
 /// What is on the image after the server was killed, where something was done and then `settle`.
 fn after_kill(settle: impl Fn(&Place)) -> bool {
     let place = Place::new();

@@ -186,6 +186,9 @@ impl Namespace {
             let reservation = self.reserve(&[plan])?;
 
             let lock = inode.lock();
+            // It may have become another's meanwhile.
+            check_unrestricted(inode)?;
+            check_owner(caller, inode)?;
             let mut values = values.write();
             let before = inode.ownership();
             let mut after = before;

@@ -1,5 +1,7 @@
 //! Attributes: stat, chmod, chown, utimens, access, readlink.
 
+use std::cell::Cell;
+
 use crate::access::access_time::AtimeUpdate;
 use crate::access::acls::may_keep_setgid;
 use crate::access::permission::{WRITE, check_mutable, check_owner, check_unrestricted};
@@ -50,29 +52,35 @@ impl Namespace {
         ino: Ino,
         change: &SetAttributes,
     ) -> Result<Attributes> {
-        {
+        let judged = || {
             let operation = self.begin_change(Call::SetAttributes)?;
             let inode = self.inode(ino, &operation.guard)?;
+            let judged = inode.ownership();
             self.check_change(caller, inode, change)?;
-        }
+            Ok::<_, Error>(judged)
+        };
+        let before = Cell::new(judged()?);
         if let Some(size_bytes) = change.size_bytes {
             self.with_space(|| self.truncate(ino, size_bytes))?;
         }
         self.with_space(|| {
             loop {
-                if let Some(attributes) = self.set_words(caller, ino, change)? {
+                if let Some(attributes) = self.set_words(caller, ino, change, before.get())? {
                     return Ok(attributes);
                 }
+                before.set(judged()?);
             }
         })
     }
 
-    /// Sets all but the size; `None` if an access ACL came in between.
+    /// Sets all but the size; `None` if an access ACL came in between, or if the file is no longer
+    /// whose it was when the caller was found to be permitted.
     fn set_words(
         &self,
         caller: &Caller,
         ino: Ino,
         change: &SetAttributes,
+        judged: Ownership,
     ) -> Result<Option<Attributes>> {
         let operation = self.begin_change(Call::SetAttributes)?;
         let inode = self.inode(ino, &operation.guard)?;
@@ -92,6 +100,10 @@ impl Namespace {
         }
         let now = self.now();
         let before = inode.ownership();
+        let rights = |of: Ownership| (of.uid, of.gid, of.flags);
+        if rights(before) != rights(judged) {
+            return Ok(None);
+        }
         let after = owned_after(caller, inode, before, change);
         self.charge_change(caller, inode, before, after)?;
         if let Some(reservation) = reservation.filter(|_| changes_acl) {

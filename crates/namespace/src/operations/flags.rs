@@ -67,6 +67,8 @@ impl Namespace {
         });
         let held = whole.map(|whole| lock_all(&[whole], guard)).transpose()?;
         let lock = inode.lock();
+        // It may have become another's meanwhile.
+        check_owner(caller, inode)?;
         let before = inode.ownership();
         let flags = change(before.flags);
         let kept = match (names, &held) {

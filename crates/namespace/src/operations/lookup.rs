@@ -156,6 +156,11 @@ impl Namespace {
         }
     }
 
+    /// True where directories can be made to find names whatever their case.
+    pub fn can_fold_names(&self) -> bool {
+        self.geometry.folding.is_some()
+    }
+
     /// True for a directory that finds names whatever their case: what one name leads to changes
     /// with others.
     pub fn folds_names(&self, dir: Ino) -> bool {

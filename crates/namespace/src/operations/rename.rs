@@ -357,7 +357,11 @@ impl Namespace {
         let (moved, victim) = (renaming.moved, renaming.victim);
         check_there(renaming.slashes, moved, victim, renaming.mode)?;
         self.check_above(renaming, guard)?;
-        self.check_rename(caller, renaming)
+        // Nothing is done then, by anybody (Linux `vfs_rename`).
+        match renaming.is_of_one_inode() {
+            true => Ok(()),
+            false => self.check_rename(caller, renaming),
+        }
     }
 
     /// EINVAL or ENOTEMPTY when one of the two lies above the other's place; Linux tells that

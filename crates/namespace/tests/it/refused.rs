@@ -46,3 +46,20 @@ fn a_file_that_may_not_change_keeps_its_bytes() {
     let length = ns.read(ino, 0, &mut read).unwrap();
     assert_eq!(&read[..length], bytes);
 }
+
+/// What needs no space is not lost with what finds none.
+#[test]
+fn pages_over_blocks_are_written_where_others_are_beyond_the_quota() {
+    let store = Arc::new(CheckedStore::reloading(1 << 20));
+    let namespace = Namespace::without_thread(store.clone(), Options::default()).unwrap();
+    let ns = &namespace;
+    let made = ns.create_file(&Caller::root(), ns.root(), b"file", 0o644);
+    let ino = made.unwrap().ino;
+    ns.write(ino, 0, &[1; 8192]).unwrap();
+    store.refuse_charges(Error::QuotaExceeded);
+    let stored = ns.write_back(ino, 0, &[2; 12_288]);
+    assert_eq!(stored, Err(Error::QuotaExceeded));
+    let mut read = vec![0; 12_288];
+    let length = ns.read(ino, 0, &mut read).unwrap();
+    assert_eq!(&read[..length], [2; 8192]);
+}

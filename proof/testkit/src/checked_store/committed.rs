@@ -38,6 +38,8 @@ pub(super) struct State {
     pub(super) unchangeable: BTreeMap<Ino, Error>,
     /// What reservations fail with.
     pub(super) no_reservation: Option<Error>,
+    /// What charges fail with.
+    pub(super) no_charge: Option<Error>,
     pub(super) inodes: BTreeMap<Ino, Inode>,
     /// Numbers that the allocator gave out and that are not free again.
     pub(super) allocated_inodes: BTreeSet<Ino>,

@@ -40,9 +40,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{
-    Batch, BatchCost, BlockNo, BlockRun, Captured, Committed, DirectoryImage, EntryImage, Error,
-    Extent, FileKind, Geometry, Goal, Ino, InodeImage, LinkState, MemoryStore, PlacedName, Plan,
-    Result, Settled, StatFs, Store, Times,
+    Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, DirectoryImage, EntryImage,
+    Error, Extent, FileKind, Geometry, Goal, Ino, InodeImage, LinkState, MemoryStore, PlacedName,
+    Plan, Result, Settled, StatFs, Store, Times,
 };
 
 use self::committed::{Inode, State};
@@ -128,6 +128,11 @@ impl CheckedStore {
         self.state().unchangeable.insert(ino, error);
     }
 
+    /// From now on every charge on a quota fails with this.
+    pub fn refuse_charges(&self, error: Error) {
+        self.state().no_charge = Some(error);
+    }
+
     /// From now on every reservation fails with this.
     pub fn refuse_reservations(&self, error: Error) {
         self.state().no_reservation = Some(error);
@@ -179,6 +184,7 @@ impl CheckedStore {
             unreadable: BTreeMap::new(),
             unchangeable: BTreeMap::new(),
             no_reservation: None,
+            no_charge: None,
             inodes: BTreeMap::from([(root, inode)]),
             allocated_inodes: BTreeSet::from([root]),
             allocated_blocks: BTreeSet::new(),
@@ -517,6 +523,13 @@ impl Store for CheckedStore {
         let blocks = plans.len() as u64;
         self.state().reserved_blocks += blocks;
         Ok(blocks)
+    }
+
+    fn charge(&self, _charge: &Charge, _generation: &dyn Fn() -> u64) -> Result<()> {
+        match &self.state().no_charge {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
     }
 
     fn unreserve(&self, blocks: u64) {
