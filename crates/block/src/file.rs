@@ -25,7 +25,7 @@ use rustix::io::Errno;
 
 use crate::allocated::{AHEAD_BYTES, AMPLE_BYTES, Allocated, PIECE_BYTES};
 use crate::claim::{Claim, Mark, open_exclusively};
-use crate::{BlockDevice, Extent, bounds, in_use};
+use crate::{BlockDevice, Extent, SECTOR_BYTES, bounds, in_use};
 
 /// What a device is opened for. See the module's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -736,6 +736,13 @@ impl BlockDevice for FileDevice {
             allocated.forget(from, old.max(length_bytes) - from);
         }
         Ok(())
+    }
+
+    fn sector_bytes(&self) -> u32 {
+        // Fails on what is no block device.
+        let told = rustix::fs::ioctl_blksszget(&self.file).ok();
+        told.filter(|bytes| bytes.is_power_of_two() && *bytes >= SECTOR_BYTES)
+            .unwrap_or(SECTOR_BYTES)
     }
 
     fn describe(&self) -> String {

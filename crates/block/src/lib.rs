@@ -48,6 +48,9 @@ pub fn is_full(error: &io::Error) -> bool {
 pub use memory::MemoryDevice;
 pub use partition::PartitionDevice;
 
+/// The logical sector size of most devices.
+pub const SECTOR_BYTES: u32 = 512;
+
 /// One of several writes that may be on their way at once.
 #[derive(Clone, Debug)]
 pub struct Write<'a> {
@@ -182,6 +185,12 @@ pub trait BlockDevice: Send + Sync {
     fn set_len_bytes(&self, length_bytes: u64) -> io::Result<()> {
         let _ = length_bytes;
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The logical sector size in bytes: the unit of a partition table. What is no device of its
+    /// own, as a file, has 512.
+    fn sector_bytes(&self) -> u32 {
+        SECTOR_BYTES
     }
 
     /// Names the device for messages.

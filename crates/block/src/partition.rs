@@ -135,6 +135,10 @@ impl BlockDevice for PartitionDevice {
         Ok(())
     }
 
+    fn sector_bytes(&self) -> u32 {
+        self.inner.sector_bytes()
+    }
+
     fn describe(&self) -> String {
         format!("{} at offset {}", self.inner.describe(), self.start_bytes)
     }

@@ -1,5 +1,9 @@
 //! Where in a disk image a file system starts: GPT and MBR partition tables, read only.
 //!
+//! Tables count in logical sectors. Those of a block device are as large as the kernel says. An
+//! image file has sectors of 512 bytes, but for a GPT that is found only where sectors of 4,096
+//! would have it.
+//!
 //! # References
 //! UEFI Specification 2.10, chapter 5; the MBR with its chain of extended boot records as Linux's
 //! `block/partitions/msdos.c` follows it: a logical partition's start counts from its own record,
@@ -27,7 +31,8 @@ pub struct Partition {
     pub label: String,
 }
 
-const SECTOR: u64 = 512;
+/// The bytes of a boot record, whatever the size of a sector.
+const RECORD_BYTES: usize = 512;
 /// Type of the entry that protects a GPT.
 const PROTECTIVE: u8 = 0xEE;
 /// Types of extended partitions.
@@ -133,11 +138,15 @@ fn of_gpt(disk: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
         let config = GptConfig::new().writable(false).logical_block_size(size);
         config.open_from_device(Cursor { disk, at: 0 })
     };
-    let small = open(LogicalBlockSize::Lb512);
-    let (disk, size) = match small {
-        Ok(disk) => (disk, SECTOR),
-        Err(error) => match open(LogicalBlockSize::Lb4096) {
-            Ok(disk) => (disk, 4096),
+    let mut sizes = [LogicalBlockSize::Lb512, LogicalBlockSize::Lb4096];
+    if disk.sector_bytes() == 4096 {
+        sizes.reverse();
+    }
+    let [first, second] = sizes;
+    let (disk, size) = match open(first) {
+        Ok(disk) => (disk, first.as_u64()),
+        Err(error) => match open(second) {
+            Ok(disk) => (disk, second.as_u64()),
             Err(_) => return Err(io::Error::other(error.to_string())),
         },
     };
@@ -171,7 +180,7 @@ struct Entry {
 
 /// The four entries of the boot record at a place; `None` where there is no record.
 fn read_record(disk: &dyn BlockDevice, at_bytes: u64) -> io::Result<Option<[Entry; 4]>> {
-    let mut sector = [0; SECTOR as usize];
+    let mut sector = [0; RECORD_BYTES];
     match disk.read_at(at_bytes, &mut sector) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         done => done?,
@@ -190,12 +199,13 @@ fn read_record(disk: &dyn BlockDevice, at_bytes: u64) -> io::Result<Option<[Entr
 }
 
 fn of_mbr(disk: &dyn BlockDevice, record: &[Entry; 4]) -> io::Result<Vec<Partition>> {
+    let sector_bytes = u64::from(disk.sector_bytes());
     let mut found = Vec::new();
     for (number, entry) in (1..).zip(record) {
         if EXTENDED.contains(&entry.kind) {
             logical(disk, u64::from(entry.start), &mut found)?;
         } else if entry.kind != 0 && entry.length != 0 {
-            found.push(mbr_partition(number, 0, entry));
+            found.push(mbr_partition(number, 0, entry, sector_bytes));
         }
     }
     found.sort_by_key(|partition| partition.number);
@@ -203,17 +213,18 @@ fn of_mbr(disk: &dyn BlockDevice, record: &[Entry; 4]) -> io::Result<Vec<Partiti
 }
 
 fn logical(disk: &dyn BlockDevice, first: u64, found: &mut Vec<Partition>) -> io::Result<()> {
+    let sector_bytes = u64::from(disk.sector_bytes());
     // Those of a second extended partition are counted on.
     let last = found.iter().map(|partition| partition.number).max();
     let (mut at, mut number) = (first, last.map_or(5, |last| 5.max(last + 1)));
     for _ in 0..LOGICAL_MAX {
-        let Some(record) = read_record(disk, at * SECTOR)? else {
+        let Some(record) = read_record(disk, at * sector_bytes)? else {
             return Ok(());
         };
         for entry in &record[..2] {
             let is_partition = entry.kind != 0 && !EXTENDED.contains(&entry.kind);
             if is_partition && entry.length != 0 {
-                found.push(mbr_partition(number, at, entry));
+                found.push(mbr_partition(number, at, entry, sector_bytes));
                 number += 1;
             }
         }
@@ -226,11 +237,12 @@ fn logical(disk: &dyn BlockDevice, first: u64, found: &mut Vec<Partition>) -> io
     Ok(())
 }
 
-fn mbr_partition(number: u32, base: u64, entry: &Entry) -> Partition {
+/// A partition whose start counts from sector `base` on.
+fn mbr_partition(number: u32, base: u64, entry: &Entry, sector_bytes: u64) -> Partition {
     Partition {
         number,
-        start_bytes: (base + u64::from(entry.start)) * SECTOR,
-        length_bytes: u64::from(entry.length) * SECTOR,
+        start_bytes: (base + u64::from(entry.start)) * sector_bytes,
+        length_bytes: u64::from(entry.length) * sector_bytes,
         name: String::new(),
         label: String::new(),
     }
@@ -301,6 +313,55 @@ mod tests {
         // A circle ends.
         write_record(&file, 5096, &[(0x83, 30, 40), (0x05, 1000, 500)]);
         assert!(partitions(&path).unwrap().len() < 200);
+    }
+
+    /// A device with sectors of 4,096 bytes, all in memory.
+    struct LargeSectors(finefs_block::MemoryDevice);
+
+    impl BlockDevice for LargeSectors {
+        fn len_bytes(&self) -> u64 {
+            self.0.len_bytes()
+        }
+
+        fn is_read_only(&self) -> bool {
+            false
+        }
+
+        fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
+            self.0.read_at(offset_bytes, buffer)
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sector_bytes(&self) -> u32 {
+            4096
+        }
+
+        fn describe(&self) -> String {
+            "large sectors".to_owned()
+        }
+    }
+
+    #[test]
+    fn a_table_counts_in_the_sectors_of_its_device() {
+        let (_dir, path, file) = image();
+        let entries = [(0x83, 256, 1024), (0x05, 2048, 4000)];
+        write_record(&file, 0, &entries);
+        write_record(&file, 2048 * 8, &[(0x83, 10, 20), (0x05, 1000, 500)]);
+        write_record(&file, 3048 * 8, &[(0x83, 30, 40)]);
+        let disk = LargeSectors(finefs_block::MemoryDevice::new(64 << 20));
+        disk.0.write_at(0, &std::fs::read(&path).unwrap()).unwrap();
+        let found = super::partitions(&disk).unwrap().into_iter();
+        let found: Vec<_> = found
+            .map(|part| (part.number, part.start_bytes, part.length_bytes))
+            .collect();
+        let sectors = [(1, 256, 1024), (5, 2058, 20), (6, 3078, 40)];
+        assert_eq!(
+            found,
+            sectors.map(|(n, at, length)| (n, at << 12, length << 12))
+        );
     }
 
     #[test]
