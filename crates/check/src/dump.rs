@@ -85,13 +85,18 @@ fn find(fs: &Fs, file: &File) -> Result<(u32, Inode<Vec<u8>>), String> {
         File::Path(path) => path,
     };
     let mut ino = Ino::ROOT.0;
+    let mut walked = Vec::new();
     for name in path
         .split(|byte| *byte == b'/')
         .filter(|name| !name.is_empty())
     {
         let inode = load(ino)?;
         ino = look_up(fs, ino, &inode, name)
-            .ok_or_else(|| format!("there is no {} in {}", shown(name), shown(path)))?;
+            .ok_or_else(|| format!("there is no {} in /{}", shown(name), shown(&walked)))?;
+        if !walked.is_empty() {
+            walked.push(b'/');
+        }
+        walked.extend_from_slice(name);
     }
     Ok((ino, load(ino)?))
 }

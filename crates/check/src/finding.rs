@@ -39,6 +39,8 @@ problems! {
     Superblock "superblock" E2fsck;
     /// Features that exclude each other.
     Features "features" E2fsck;
+    /// There are files of 2 GiB or more, which take feature `large_file`.
+    LargeFile "large-file" Repair;
     /// The file system is larger than its device.
     Truncated "truncated" E2fsck;
     /// The superblock's checksum.

@@ -358,13 +358,22 @@ pub(crate) fn external_is_replayed(device: &Arc<dyn BlockDevice>) -> Result<(), 
     }
 }
 
+/// What is said of a device without a superblock.
+pub(crate) fn no_superblock(device: &dyn BlockDevice) -> String {
+    match replay::backup_command(device) {
+        Some(command) => {
+            format!("no superblock at byte 1024, but there is a backup; restore it with {command}")
+        }
+        None => "no ext2, ext3 or ext4 file system here; check path and --offset".to_owned(),
+    }
+}
+
 fn read_superblock(source: &Source) -> Result<Superblock, String> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     source
         .read_at(SUPERBLOCK_OFFSET, &mut bytes)
         .map_err(|error| format!("reading the superblock: {error}"))?;
-    let sb = Superblock::parse(&bytes)
-        .map_err(|_| "no ext2, ext3 or ext4 file system here; check path and --offset")?;
+    let sb = Superblock::parse(&bytes).map_err(|_| no_superblock(&*source.device))?;
     if let Some(what) = replay::what_journal(&*source.device) {
         return Err(what);
     }

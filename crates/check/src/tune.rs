@@ -11,7 +11,7 @@ use finefs_ext_disk::checksum::FsSeed;
 use finefs_ext_disk::features::{Compat, FeatureWord, Incompat, RoCompat};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 
-use crate::fs::replay_first;
+use crate::fs::{no_superblock, replay_first};
 
 /// What is to be changed.
 #[derive(Clone, Debug, Default)]
@@ -61,12 +61,13 @@ const ENCODING: u16 = 1;
 pub fn tune(device: &Arc<dyn BlockDevice>, changes: &Changes) -> Result<Superblock, String> {
     let name = device.describe();
     let text = |error: std::io::Error| format!("{name}: {error}");
-    let read = |at: u64| {
+    let read = |at: u64| -> Result<Option<Superblock>, String> {
         let mut bytes = [0; SUPERBLOCK_SIZE];
         device.read_at(at, &mut bytes).map_err(text)?;
-        Superblock::parse(&bytes).map_err(|error| format!("{name}: {error}"))
+        Ok(Superblock::parse(&bytes).ok())
     };
-    let mut primary = read(SUPERBLOCK_OFFSET)?;
+    let mut primary =
+        read(SUPERBLOCK_OFFSET)?.ok_or_else(|| format!("{name}: {}", no_superblock(&**device)))?;
     if let Some(what) = replay::what_journal(&**device) {
         return Err(format!("{name}: {what}"));
     }
@@ -80,7 +81,7 @@ pub fn tune(device: &Arc<dyn BlockDevice>, changes: &Changes) -> Result<Superblo
     for group in geometry.backup_groups() {
         let at = geometry.group_first_block(group).0 * u64::from(geometry.block_size);
         // A backup that is none is a check's matter.
-        let Ok(mut backup) = read(at) else {
+        let Ok(Some(mut backup)) = read(at) else {
             continue;
         };
         if apply(&mut backup, changes).is_ok() {

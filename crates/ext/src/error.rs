@@ -163,6 +163,14 @@ impl fmt::Display for Repair<'_> {
     }
 }
 
+impl Backup {
+    /// The e2fsck command that restores the superblock of this device from it.
+    pub(crate) fn command(&self, device: &str) -> String {
+        let backup = self;
+        Repair { device, backup }.to_string()
+    }
+}
+
 /// A codec's error, with its place, as an error of the namespace.
 pub(crate) fn at(place: impl fmt::Display, error: DiskError) -> Error {
     match error {

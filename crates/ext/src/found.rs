@@ -134,6 +134,12 @@ pub(crate) fn parse_superblock(
     })
 }
 
+/// Where there is no superblock: the command that restores it from a backup, if there is one.
+pub fn backup_command(device: &dyn BlockDevice) -> Option<String> {
+    let backup = find_backup(device, None)?;
+    Some(backup.command(&device.describe()))
+}
+
 /// Looks for a backup superblock where the usual layouts have the first one. It is only told to
 /// the user: using it is a repair.
 fn find_backup(device: &dyn BlockDevice, primary: Option<&Superblock>) -> Option<Backup> {

@@ -16,6 +16,7 @@ use crate::quota::QuotaUsage;
 use crate::recover::{self, Finding};
 use crate::{ExtOptions, ExtStore};
 
+pub use crate::found::backup_command;
 pub use crate::journal::external::{
     has_external_journal, is_external, is_journal_of, what_journal,
 };

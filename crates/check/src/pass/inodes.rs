@@ -19,6 +19,8 @@ use crate::walk::{self, Sink, Walked, has_blocks};
 /// Bytes of inode tables that a thread reads at once.
 const READ_BYTES: u32 = 256 << 10;
 const BOOT_LOADER: u32 = 5;
+/// A regular file of this size or more takes `large_file`, reserved inodes included.
+const LARGE_FILE_BYTES: u64 = 1 << 31;
 /// What a file of pointers can be at most is checked by its blocks; of extents, by this.
 const LOGICAL_BITS: u32 = 32;
 
@@ -70,7 +72,7 @@ pub(super) fn check(check: &Check, found: &mut Findings) -> (Vec<u32>, Usage) {
         );
         if !has || rev == 0 {
             let what = "files of 2 GiB or more, without large_file";
-            all.found.add(Problem::Features, Object::whole(), what);
+            all.found.add(Problem::LargeFile, Object::whole(), what);
         }
     }
     found.append(all.found);
@@ -398,7 +400,6 @@ impl<'a> One<'a> {
     }
 
     fn kind(&mut self, extra: Elsewhere) {
-        let fs = &self.check.fs;
         let Some(kind) = self.inode.kind() else {
             self.check.inodes.mark(self.ino, state::BAD);
             let what = format_args!("mode {:o} names no type", self.inode.mode());
@@ -438,10 +439,6 @@ impl<'a> One<'a> {
                     self.wrong(Problem::InodeSize, "a device, pipe or socket with a size");
                 }
             }
-        }
-        let size = self.inode.size(&fs.rules);
-        if kind == FileKind::Regular && size >= 1 << 31 {
-            self.check.has_large_files.store(true, Relaxed);
         }
         self.blocks(extra);
     }
@@ -493,6 +490,10 @@ impl<'a> One<'a> {
     /// Blocks, size and the count of blocks; `extra` are values of attributes in other inodes.
     fn blocks(&mut self, extra: Elsewhere) {
         let fs = &self.check.fs;
+        let is_file = self.inode.kind() == Some(FileKind::Regular);
+        if is_file && self.inode.size(&fs.rules) >= LARGE_FILE_BYTES {
+            self.check.has_large_files.store(true, Relaxed);
+        }
         let Elsewhere {
             mut values,
             mut clusters,

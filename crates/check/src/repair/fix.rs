@@ -7,6 +7,7 @@ use finefs_block::BlockDevice;
 use finefs_ext::{QuotaKind, replay};
 use finefs_ext_disk::dirent::{DirBlock, EntryType};
 use finefs_ext_disk::extent::ExtentNode;
+use finefs_ext_disk::features::RoCompat;
 use finefs_ext_disk::htree::{DxBlock, DxPlace};
 use finefs_ext_disk::inode::{Inode, InodeFlags, LINKS_MAX, LINKS_UNCOUNTED};
 use finefs_ext_disk::superblock::SUPERBLOCK_OFFSET;
@@ -17,6 +18,10 @@ use super::{groups, index, superblock};
 use crate::finding::{Finding, Findings, Problem, Report};
 use crate::pass::{Check, Runs};
 use crate::walk;
+
+/// The first inode that is not reserved, which revision 0 does not say.
+const FIRST_INO_OF_REVISION_0: u32 = 11;
+const INODE_BYTES_OF_REVISION_0: u16 = 128;
 
 /// An inode, and where it lies on the device.
 type Placed = (u64, Inode<Vec<u8>>);
@@ -110,6 +115,7 @@ impl Fix<'_> {
                 self.write(SUPERBLOCK_OFFSET, sb.as_bytes())?;
                 true
             }
+            (Problem::LargeFile, _, _) => self.set_large_file()?,
             (Problem::InodeChecksum, Some(ino), _) => self.inode(ino, |_| ())?,
             (Problem::InodeTime, Some(ino), _) => {
                 let now = fs.sb.write_time().max(1) as u32;
@@ -156,6 +162,20 @@ impl Fix<'_> {
             (Problem::DotDot, Some(ino), _) => self.dotdot(ino, finding.value as u32)?,
             _ => false,
         })
+    }
+
+    /// Sets `large_file`, and with it the revision that has features, as e2fsck does.
+    fn set_large_file(&self) -> Result<bool, String> {
+        let mut sb = superblock(self.view)?;
+        sb.set_ro_compat(sb.ro_compat() | RoCompat::LARGE_FILE);
+        if sb.rev_level() == 0 {
+            sb.set_rev_level(1);
+            sb.set_first_ino_raw(FIRST_INO_OF_REVISION_0);
+            sb.set_inode_size_raw(INODE_BYTES_OF_REVISION_0);
+        }
+        sb.update_checksum();
+        self.write(SUPERBLOCK_OFFSET, sb.as_bytes())?;
+        Ok(true)
     }
 
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), String> {

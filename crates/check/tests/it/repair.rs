@@ -607,3 +607,39 @@ fn a_damaged_undo_file_is_not_used() {
     let error = repair(&device(&image), &options(), Some(&file));
     assert!(matches!(error, Ok(Outcome::Clean(_))));
 }
+
+#[test]
+fn large_files_get_their_feature() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let script = dir.path().join("script");
+    for (words, request) in [
+        // The resize inode is large.
+        ("-b 4096", "feature -large_file\n"),
+        (
+            "-b 1024 -O ^resize_inode",
+            "feature -large_file\nmkdir d\nwrite /dev/null f\nsif f size 2147483648\n",
+        ),
+        ("-b 1024 -r 0", "write /dev/null f\nsif f size 2147483648\n"),
+    ] {
+        let _ = std::fs::remove_file(&image);
+        run(Command::new("mke2fs")
+            .args(["-q", "-F"])
+            .args(words.split(' '))
+            .arg(&image)
+            .arg("16M"));
+        std::fs::write(&script, request).unwrap();
+        run(Command::new("debugfs")
+            .args(["-w", "-f"])
+            .arg(&script)
+            .arg(&image));
+        assert!(!judge(&image).is_clean, "{words}");
+        let found = check(&image).unwrap().findings.into_iter();
+        let errors: Vec<_> = found
+            .filter(Finding::is_error)
+            .map(|it| it.problem)
+            .collect();
+        assert_eq!(errors, [Problem::LargeFile], "{words}");
+        assert!(prove(&image, words), "{words}");
+    }
+}
