@@ -43,8 +43,53 @@ fn storage(file: File, path: &Path, is_writable: bool) -> io::Result<Storage> {
     Storage::from_open_file(file, options)
 }
 
+/// What an image may have that imago does not know: its bit of the incompatible features of the
+/// header, and what makes an image without it.
+const UNKNOWN: [(u64, &str); 4] = [
+    (
+        1 << 0,
+        "that was not closed (marked as dirty); put its counts right: qemu-img check -r all",
+    ),
+    (
+        1 << 1,
+        "that is marked as corrupt; repair it: qemu-img check -r all",
+    ),
+    (
+        1 << 3,
+        "compressed by zstd, which finefs does not read in it; make one without: qemu-img convert \
+         -O qcow2, or serve it: qemu-nbd",
+    ),
+    (
+        1 << 4,
+        "with extended L2 entries, which finefs does not read; make one without: qemu-img convert \
+         -O qcow2, or serve it: qemu-nbd",
+    ),
+];
+
+/// Refuses what imago does not know.
+fn check_features(file: &FileDevice) -> io::Result<()> {
+    let mut header = [0; 80];
+    if file.read_at(0, &mut header).is_err() {
+        // Too short: imago says so.
+        return Ok(());
+    }
+    let (version, features) = (&header[4..8], &header[72..80]);
+    let version = version
+        .iter()
+        .fold(0, |all, byte| all << 8 | u32::from(*byte));
+    let features = features
+        .iter()
+        .fold(0, |all, byte| all << 8 | u64::from(*byte));
+    let found = UNKNOWN.iter().find(|(bit, _)| features & bit != 0);
+    match found.filter(|_| version >= 3) {
+        Some((_, what)) => Err(io::Error::other(format!("is a qcow2 image {what}"))),
+        None => Ok(()),
+    }
+}
+
 /// Opens the image that is in a file. One that needs another file is refused.
 pub fn open(file: Arc<FileDevice>, has_barriers: bool) -> io::Result<Qcow2Device> {
+    check_features(&file)?;
     let is_writable = !file.is_read_only();
     let storage = storage(file.file()?, file.path(), is_writable)?;
     let mut image = Qcow2::<Storage>::open_image(storage, is_writable).map_err(plain)?;

@@ -116,6 +116,34 @@ fn a_qcow2_image_is_made_edited_and_checked() {
 }
 
 #[test]
+fn what_qcow2_images_may_have_besides_is_named() {
+    let place = Place::new();
+    let image = place.path("image.qcow2");
+    let create = ["create", "-q", "-f", "qcow2", "-o"];
+    for (options, part) in [
+        ("compression_type=zstd", "compressed by zstd"),
+        ("extended_l2=on", "extended L2 entries"),
+    ] {
+        let last = [options, text(&image), "8M"];
+        qemu_img(&[&create[..], &last].concat());
+        let said = place.fails(2, &["ls", "image.qcow2:/"]);
+        assert!(
+            said.contains(part) && said.contains("qemu-img convert"),
+            "{said}"
+        );
+    }
+    qemu_img(&["create", "-q", "-f", "qcow2", text(&image), "8M"]);
+    place.ok(&["mkfs", "-q", "image.qcow2"]);
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    // The bit that QEMU sets while it writes.
+    std::os::unix::fs::FileExt::write_all_at(&file, &[1], 79).unwrap();
+    let said = place.fails(2, &["ls", "image.qcow2:/"]);
+    assert!(said.contains("qemu-img check -r all"), "{said}");
+    qemu_img(&["check", "-q", "-r", "all", text(&image)]);
+    place.ok(&["ls", "image.qcow2:/"]);
+}
+
+#[test]
 fn an_image_does_not_open_files_that_it_names() {
     let place = Place::new();
     place.image("secret", "ext4", 8);
