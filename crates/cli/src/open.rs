@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use finefs::front_end::namespace::Namespace;
 use finefs::{ImageOptions, OnError};
-use finefs_block::Claim;
+use finefs_block::{Access, Claim};
+use finefs_image::address::partitions_named;
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
@@ -74,8 +75,12 @@ pub(crate) fn open(
     if let Some(size) = options.data_cache {
         image_options = image_options.data_cache_max(size.bytes());
     }
+    let is_read_only = options.kernel.is_read_only;
     let image = finefs::front_end::open_image(path, image_options);
-    let image = image.map_err(|error| not_opened(error, options.kernel.is_read_only))?;
+    let image = image.map_err(|error| match options.offset_bytes {
+        0 => advised(error, path, source).unwrap_or_else(|error| not_opened(error, is_read_only)),
+        _ => not_opened(error, is_read_only),
+    })?;
     for note in image.notes {
         say(format!("{source}: {note}"));
     }
@@ -87,6 +92,16 @@ pub(crate) fn open(
         });
     }
     Ok((image.namespace, image.claim))
+}
+
+/// Names the partitions where a whole disk was taken for a file system; the error of anything else.
+fn advised(error: finefs::Error, path: &Path, source: &str) -> Result<Failure, finefs::Error> {
+    if Errno::from_raw_os_error(error.errno()) != Errno::INVAL {
+        return Err(error);
+    }
+    let disk = finefs::front_end::open_device(path, Access::Inspect, 0);
+    let advice = disk.ok().and_then(|disk| partitions_named(&*disk, source));
+    advice.map(Failure::new).ok_or(error)
 }
 
 /// Says what to do where it may be read but not written.

@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use finefs::front_end::format_of;
 use finefs_block::{Access, BlockDevice};
 use finefs_check::Options;
 use finefs_check::resize::{Resized, Slack, Target, UndoFile, minimum, resize};
+use finefs_image::address::{self, partitions_named};
 
 use crate::repair::default_undo;
 use crate::{CliResult, Failure, output, progress, size};
@@ -122,9 +124,18 @@ impl Resize {
     }
 
     fn open(&self, access: Access) -> CliResult<Arc<dyn BlockDevice>> {
-        match self.offset {
-            None => finefs_image::address::open_part(&self.image, access).map_err(Failure::new),
-            Some(_) => crate::check::open(&self.image, self.offset, access),
+        if self.offset.is_some() {
+            return crate::check::open(&self.image, self.offset, access);
+        }
+        let device = address::open_part(&self.image, access).map_err(Failure::new)?;
+        let (_, part) = address::locate(&self.image).map_err(Failure::new)?;
+        let name = self.image.display().to_string();
+        match format_of(&*device) {
+            None if part.is_none() => match partitions_named(&*device, &name) {
+                Some(advice) => Err(Failure::new(advice)),
+                None => Ok(device),
+            },
+            _ => Ok(device),
         }
     }
 

@@ -17,6 +17,7 @@ const DAY_SECONDS: u32 = 24 * 60 * 60;
 ///
 /// The switches are those of tune2fs(8).
 #[derive(Args)]
+#[command(args_override_self = true)]
 #[command(group = ArgGroup::new("changes").multiple(true).required(true).args([
     "label", "uuid", "reserved_percent", "reserved_blocks", "reserved_uid", "reserved_gid",
     "max_mount_count", "check_interval", "errors", "features",
@@ -36,6 +37,8 @@ pub(crate) struct Tune {
         short = 'm',
         long,
         value_name = "PERCENT",
+        value_parser = percent,
+        allow_negative_numbers = true,
         conflicts_with = "reserved_blocks"
     )]
     reserved_percent: Option<f64>,
@@ -84,7 +87,7 @@ impl Tune {
                 .map(<[u8]>::to_vec),
             uuid: self.uuid.as_deref().map(uuid).transpose()?,
             reserved_blocks: self.reserved_blocks,
-            reserved_percent: self.reserved_percent.filter(|percent| *percent >= 0.0),
+            reserved_percent: self.reserved_percent,
             reserved_uid: self.reserved_uid,
             reserved_gid: self.reserved_gid,
             max_mount_count: self.max_mount_count,
@@ -96,6 +99,12 @@ impl Tune {
         tune(&device, &changes).map_err(Failure::new)?;
         Ok(())
     }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok();
+    let percent = percent.filter(|percent| (0.0..=50.0).contains(percent));
+    percent.ok_or_else(|| "give percents from 0 to 50".to_owned())
 }
 
 fn interval_seconds(text: &str) -> Result<u32, String> {

@@ -1,5 +1,6 @@
 //! `finefs check`, `repair` and `undo`: what they print, their statuses, partitions.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -341,4 +342,90 @@ fn dump_lists_the_log_as_debugfs_does() {
         "{ours}"
     );
     assert!(!ours.contains("not replayed"), "{ours}");
+}
+
+/// Without a superblock there is nothing to check, but a backup may be there.
+#[test]
+fn a_backup_of_a_lost_superblock_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let made = finefs(&["mkfs", "-q", "--size", "300m", "-b", "1024"], &image);
+    assert!(made.status.success(), "{}", text(&made));
+    let file = std::fs::File::options().write(true).open(&image).unwrap();
+    file.write_all_at(&[0; 1024], 1024).unwrap();
+    let command = format!("e2fsck -b 8193 -B 1024 {}", image.display());
+    for (words, status) in [
+        (&["check"][..], 8),
+        (&["repair"], 8),
+        (&["tune", "-L", "x"], 1),
+    ] {
+        let said = finefs(words, &image);
+        assert_eq!(said.status.code(), Some(status), "{}", text(&said));
+        assert!(text(&said).contains(&command), "{}", text(&said));
+    }
+    let mut restored = Command::new("e2fsck");
+    let restored = restored.args(["-fy", "-b", "8193", "-B", "1024"]);
+    assert_eq!(
+        restored.arg(&image).output().unwrap().status.code(),
+        Some(1)
+    );
+    assert!(finefs(&["check"], &image).status.success());
+}
+
+#[test]
+fn the_partitions_of_a_whole_disk_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk");
+    std::fs::File::create(&disk)
+        .unwrap()
+        .set_len(8 << 20)
+        .unwrap();
+    let partition = [0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0];
+    let table = [&partition[..], &[0; 48], &[0x55, 0xAA]].concat();
+    let file = std::fs::File::options().write(true).open(&disk).unwrap();
+    file.write_all_at(&table, 446).unwrap();
+    let advice = format!("name one as in {}@p1: p1", disk.display());
+    let mount = ["mount", "-o", "ro"];
+    for words in [&["check"][..], &["tune", "-L", "x"], &["resize", "-P"]] {
+        let said = finefs(words, &disk);
+        assert!(text(&said).contains(&advice), "{}", text(&said));
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_finefs"));
+    let said = command.args(mount).arg(&disk).arg(dir.path());
+    let said = said.output().unwrap();
+    assert!(text(&said).contains(&advice), "{}", text(&said));
+}
+
+#[test]
+fn bad_values_of_tune_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let made = finefs(&["mkfs", "-q", "--size", "8m"], &image);
+    assert!(made.status.success(), "{}", text(&made));
+    for (words, part) in [
+        (["-m", "-1"], "give percents from 0 to 50"),
+        (["-m", "51"], "give percents from 0 to 50"),
+        (["-m", "x"], "give percents from 0 to 50"),
+    ] {
+        let said = finefs(&["tune", words[0], words[1]], &image);
+        assert_eq!(said.status.code(), Some(2), "{}", text(&said));
+        assert!(text(&said).contains(part), "{}", text(&said));
+    }
+    // The last one counts.
+    let words = ["tune", "-L", "one", "-m", "3", "-L", "two", "-m", "7"];
+    let tuned = finefs(&words, &image);
+    assert!(tuned.status.success(), "{}", text(&tuned));
+    assert!(superblock(&image).contains("two"), "{}", superblock(&image));
+    let said = finefs(&["dump"], &image);
+    assert_eq!(said.status.code(), Some(2));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_finefs"));
+    let dump = command
+        .arg("dump")
+        .arg(&image)
+        .args(["inode", "/lost+found/nope"]);
+    let said = text(&dump.output().unwrap());
+    assert!(
+        said.ends_with("there is no nope in /lost+found\n"),
+        "{said}"
+    );
 }
