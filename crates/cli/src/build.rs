@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use clap::{Args, ValueEnum};
 use finefs::MasterKey;
 use finefs_image::build::{self, Added, Free, Mapped, Owner, Owners, Platform, Rules, Source};
-use finefs_image::mkfs::FsType;
 use finefs_image::{Address, Images};
 use serde::Serialize;
 
@@ -137,7 +136,7 @@ impl Build {
         }
         let mut besides = Besides::default();
         let names_reserved_blocks = self.switches.names_reserved_blocks();
-        let mut file_system = self.switches.options(FsType::Ext4, &mut besides)?;
+        let mut file_system = self.switches.options(None, &mut besides)?;
         if besides.offset_bytes.is_some() {
             return Err(Failure::new("-E offset: an image is built from its start"));
         }

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use finefs_image::mkfs::{self, FsType, Options, QuotaKind, parse_uuid};
 
-use crate::{CliResult, Failure, size};
+use crate::{CliResult, Failure, output, size};
 
 /// A name of mke2fs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +55,18 @@ pub(crate) fn called_as(arguments: &[OsString]) -> Option<Name> {
     name.to_str()?.parse().ok()
 }
 
-/// Ends with a usage error: status 1 where clap would have 2.
+/// Ends with a usage error, which shows the name that the program was called by: status 1 where clap
+/// would have 2.
 pub(crate) fn exit(error: &clap::Error) -> ! {
-    let _ = error.print();
-    std::process::exit(i32::from(error.use_stderr()))
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let name = called_as(&arguments).map_or("mke2fs", |name| name.name);
+    let text = error.render().to_string().replace("finefs mkfs", name);
+    if error.use_stderr() {
+        output::print_beside(&text);
+        std::process::exit(1);
+    }
+    let printed = output::print(&text);
+    std::process::exit(i32::from(printed.is_err()))
 }
 
 /// `-V`: says what this is, where mke2fs does, and ends.
@@ -82,18 +90,38 @@ pub(crate) fn translate(name: Name, arguments: Vec<OsString>) -> Vec<OsString> {
 /// bytes), k, m, g or t.
 pub(crate) fn size_bytes(text: &str, block_size: Option<u32>) -> Result<u64, String> {
     let refuse = || "not a size; give KiB, or a number with k, m, g or t".to_owned();
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let number: u64 = digits.parse().map_err(|_| refuse())?;
-    let unit = match &text[digits.len()..] {
-        "" => u64::from(block_size.unwrap_or(1024)),
-        "s" | "S" => 512,
-        "k" | "K" => 1 << 10,
-        "m" | "M" => 1 << 20,
-        "g" | "G" => 1 << 30,
-        "t" | "T" => 1 << 40,
-        _ => return Err(refuse()),
-    };
+    let (number, unit) = with_unit(text).ok_or_else(refuse)?;
+    let unit = unit.unwrap_or_else(|| u64::from(block_size.unwrap_or(1024)));
     number.checked_mul(unit).ok_or_else(refuse)
+}
+
+/// `-i`: bytes, or with k, m or g.
+pub(crate) fn bytes_per_inode(text: &str) -> Result<u32, String> {
+    let bytes = with_unit(text).and_then(|(number, unit)| number.checked_mul(unit.unwrap_or(1)));
+    let bytes = bytes.and_then(|bytes| u32::try_from(bytes).ok());
+    bytes.ok_or_else(|| "give bytes, or a number with k or m".to_owned())
+}
+
+/// A number and the bytes of its unit, if it has one. As in C, 0x begins a hexadecimal number, and
+/// 0 an octal one.
+fn with_unit(text: &str) -> Option<(u64, Option<u64>)> {
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.starts_with('0') => (text, 8),
+        None => (text, 10),
+    };
+    let end = digits.find(|c: char| !c.is_digit(radix));
+    let (digits, unit) = digits.split_at(end.unwrap_or(digits.len()));
+    let unit = match unit {
+        "" => None,
+        "s" => Some(512),
+        "k" | "K" => Some(1 << 10),
+        "m" | "M" => Some(1 << 20),
+        "g" | "G" => Some(1 << 30),
+        "t" | "T" => Some(1 << 40),
+        _ => return None,
+    };
+    Some((u64::from_str_radix(digits, radix).ok()?, unit))
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {
@@ -153,26 +181,32 @@ impl<'a> Word<'a> {
 pub(crate) struct Besides {
     /// `-E offset=`
     pub(crate) offset_bytes: Option<u64>,
-    /// `-E resize=`
-    pub(crate) resize: Option<String>,
 }
 
 /// Longest wait between two updates of the block of multiple mount protection, in seconds.
 const MMP_INTERVAL_MAX: u16 = 300;
 
 /// `-E resize=`: blocks, or a size with its unit.
-pub(crate) fn resize_blocks(text: &str, options: &Options) -> CliResult<u64> {
-    let refuse = |reason: &str| Failure::new(format!("-E resize={text}: {reason}"));
-    if let Ok(blocks) = text.parse() {
-        return Ok(blocks);
-    }
-    let Some(block_bytes) = options.block_size else {
-        return Err(refuse(
-            "give a number of blocks, or the size of a block (-b)",
-        ));
+fn resize(word: &Word<'_>, options: &mut Options) -> CliResult<()> {
+    let size = with_unit(word.text()?);
+    let bytes = |(number, unit): (u64, Option<u64>)| number.checked_mul(unit.unwrap_or(1));
+    let (Some((_, unit)), Some(number)) = (size, size.and_then(bytes)) else {
+        return word.refuse("give a number of blocks, or one with k, m, g or t");
     };
-    let bytes = size_bytes(text, Some(block_bytes)).map_err(|reason| refuse(&reason))?;
-    Ok(bytes / u64::from(block_bytes))
+    (options.resize_blocks, options.resize_bytes) = match unit {
+        None => (Some(number), None),
+        Some(_) => (None, Some(number)),
+    };
+    Ok(())
+}
+
+/// `-E encoding_flags=`
+fn is_encoding_strict(word: &Word<'_>) -> CliResult<bool> {
+    match word.text()? {
+        "strict" => Ok(true),
+        "nostrict" => Ok(false),
+        _ => word.refuse("there is only strict"),
+    }
 }
 
 /// Does what one word of `-E` says.
@@ -198,8 +232,7 @@ pub(crate) fn extended(word: &str, options: &mut Options, besides: &mut Besides)
             count @ 0..=2 => options.backup_superblocks = count,
             _ => return word.refuse("give 0, 1 or 2"),
         },
-        // In blocks, whose size may come behind it.
-        "resize" => besides.resize = Some(word.text()?.to_owned()),
+        "resize" => resize(&word, options)?,
         "mmp_update_interval" => match word.number()? {
             seconds @ 0..=MMP_INTERVAL_MAX => options.mmp_interval = seconds,
             _ => return word.refuse("more than 300 seconds"),
@@ -221,7 +254,10 @@ pub(crate) fn extended(word: &str, options: &mut Options, besides: &mut Besides)
         }
         "revision" => options.revision = word.number()?,
         "quotatype" => options.quota_kinds = Some(quota_kinds(&word)?),
-        "desc_size" | "encoding" | "encoding_flags" | "android_sparse" => {
+        "encoding" => return word.refuse("only utf8 can be had"),
+        "encoding_flags" => options.is_encoding_strict = is_encoding_strict(&word)?,
+        "desc_size" => options.desc_size = Some(word.number()?),
+        "android_sparse" => {
             return word.refuse("cannot be done here; leave it out, or use mke2fs");
         }
         _ => {
@@ -229,7 +265,8 @@ pub(crate) fn extended(word: &str, options: &mut Options, besides: &mut Besides)
                 "not known; there are stride, stripe_width, lazy_itable_init, lazy_journal_init, \
                  root_owner, root_perms, num_backup_sb, packed_meta_blocks, resize, discard, \
                  nodiscard, hash_seed, offset, mmp_update_interval, orphan_file_size, \
-                 assume_storage_prezeroed, encoding, revision, quotatype, test_fs, no_copy_xattrs",
+                 assume_storage_prezeroed, encoding, encoding_flags, desc_size, revision, \
+                 quotatype, test_fs, no_copy_xattrs",
             );
         }
     }
@@ -250,24 +287,25 @@ fn quota_kinds(word: &Word<'_>) -> CliResult<Vec<QuotaKind>> {
     }
 }
 
-/// The blocks that a file of badblocks(8) lists, one a line.
+/// The blocks that a file of badblocks(8) lists, one a line. As in mke2fs, a line is read as far as
+/// it is a number, and one without a number is passed over; that is told.
 pub(crate) fn bad_blocks(path: &Path) -> CliResult<Vec<u64>> {
     let shown = path.display();
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| Failure::new(format!("-l {shown}: {error}")))?;
-    let numbers = text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty());
-    let block = |(index, line): (usize, &str)| match line.trim().parse() {
-        Ok(block) => Ok(block),
-        Err(_) => {
-            let number = index + 1;
-            let reason = "no number of a block; take what badblocks -b with its size has written";
-            Err(Failure::new(format!("-l {shown}: line {number}: {reason}")))
+    let mut blocks = Vec::new();
+    for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+        let end = line.find(|c: char| !c.is_ascii_digit());
+        match line[..end.unwrap_or(line.len())].parse() {
+            Ok(block) => blocks.push(block),
+            Err(_) if line.is_empty() => {}
+            Err(_) => {
+                let reason = "no number of a block; the line is passed over";
+                output::say(format!("-l {shown}: line {number}: {reason}"));
+            }
         }
-    };
-    numbers.map(block).collect()
+    }
+    Ok(blocks)
 }
 
 /// UID:GID; those of the caller without a value.
@@ -397,9 +435,13 @@ mod tests {
         assert_eq!(size_bytes("10", Some(4096)), Ok(40 << 10));
         assert_eq!(size_bytes("3s", None), Ok(1536));
         assert_eq!(size_bytes("3G", Some(4096)), Ok(3 << 30));
-        for bad in ["", "x", "3X", "1.5g", "99999999999t"] {
+        assert_eq!(size_bytes("0x10000", None), Ok(64 << 20));
+        assert_eq!(size_bytes("010k", None), Ok(8 << 10));
+        for bad in ["", "x", "3X", "3S", "0x", "08", "1.5g", "99999999999t"] {
             assert!(size_bytes(bad, None).is_err(), "{bad}");
         }
+        assert_eq!(bytes_per_inode("4k"), Ok(4096));
+        assert!(bytes_per_inode("4g").is_err());
     }
 
     #[test]
@@ -411,6 +453,18 @@ mod tests {
         let options = parsed("quotatype=usr:prjquota").unwrap();
         let kinds = vec![QuotaKind::User, QuotaKind::Project];
         assert_eq!(options.quota_kinds, Some(kinds));
+        let options = parsed("resize=0x100,encoding=utf8,encoding_flags=strict").unwrap();
+        assert_eq!(
+            (options.resize_blocks, options.resize_bytes),
+            (Some(256), None)
+        );
+        assert!(options.is_encoding_strict);
+        let options = parsed("resize=5,resize=1g,desc_size=64").unwrap();
+        assert_eq!(
+            (options.resize_blocks, options.resize_bytes),
+            (None, Some(1 << 30))
+        );
+        assert_eq!(options.desc_size, Some(64));
         let options = parsed("lazy_itable_init=0,packed_meta_blocks,no_copy_xattrs").unwrap();
         assert!(!options.is_itable_lazy && options.has_packed_metadata);
         for bad in [
@@ -418,6 +472,10 @@ mod tests {
             "stride",
             "stride=x",
             "stride=70000",
+            "resize=1.5g",
+            "resize=17179869184g",
+            "encoding=latin1",
+            "encoding_flags=loose",
             "discard_not",
             "num_backup_sb=3",
             "root_owner=me",

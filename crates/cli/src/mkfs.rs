@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 use finefs_image::build::{self, Free, Owners, Rules, Source};
-use finefs_image::mkfs::{self, FsType, MkfsError, Options, Place};
+use finefs_image::mkfs::{self, MkfsError, Options, Place};
 
 use crate::image::copying;
 use crate::mke2fs::{self, Besides, Name};
@@ -23,6 +23,7 @@ const LABEL_BYTES: usize = 16;
 /// file is made sparse. Called as mke2fs, mkfs.ext2, mkfs.ext3 or mkfs.ext4, through links, finefs
 /// takes mke2fs's command lines.
 #[derive(Args)]
+#[command(args_override_self = true)]
 pub(crate) struct Mkfs {
     /// A file, which is made if there is none (with --size), a block device, a partition of a disk
     /// (IMAGE@p2), or an NBD export by its URL
@@ -74,8 +75,7 @@ impl Mkfs {
             output::set_program(name.name);
         }
         let mut besides = Besides::default();
-        let fs_type = self.called_as.map_or(FsType::Ext4, |name| name.fs_type);
-        let mut options = self.switches.options(fs_type, &mut besides)?;
+        let mut options = self.switches.options(self.called_as, &mut besides)?;
         options.defaults = self.defaults.into();
         // mke2fs gives this name a journal even with -O ^has_journal.
         options.has_journal |= self.called_as.is_some_and(|name| name.name == "mkfs.ext3");
@@ -115,7 +115,7 @@ impl Mkfs {
         let undo = options.undo.clone();
         let mut status = ExitCode::SUCCESS;
         let mut made = match (self.dry_run, &self.source) {
-            (true, _) => mkfs::plan_at(&place, &options).map_err(Failure::new)?,
+            (true, _) => mkfs::plan_at(&place, &options).map_err(|it| failed(it, as_mke2fs))?,
             (false, Some(source)) => {
                 let built = fill(&self.image, place, options, source, as_mke2fs)?;
                 status = crate::build::status(&built.left_out);
@@ -221,8 +221,19 @@ fn make(place: Place, options: &Options, as_mke2fs: bool) -> CliResult<mkfs::Mad
     };
     made.or_else(|error| match error {
         MkfsError::Interrupted(_) => crate::build::give_up(error.to_string()),
-        error => Err(Failure::new(error)),
+        error => Err(failed(error, as_mke2fs)),
     })
+}
+
+/// What is told of a failure. By mke2fs's names there is another way to give a size.
+fn failed(error: MkfsError, as_mke2fs: bool) -> Failure {
+    match error {
+        MkfsError::NoSize(path) if as_mke2fs => Failure::new(format!(
+            "The file {} does not exist and no size was specified.",
+            path.display()
+        )),
+        error => Failure::new(error),
+    }
 }
 
 /// True where there is nobody to ask.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 use finefs_image::mkfs::{Defaults, FsType, Options, parse_uuid};
 
-use crate::mke2fs::{self, Besides};
+use crate::mke2fs::{self, Besides, Name};
 use crate::{CliResult, Failure};
 
 /// The time for reproducible builds, in seconds since 1970; see reproducible-builds.org.
@@ -40,16 +40,16 @@ impl From<Whose> for Defaults {
 pub(crate) struct Switches {
     /// The type: ext2, ext3 or ext4 [default: ext4]
     #[arg(short = 't', value_name = "TYPE")]
-    fs_type: Option<String>,
+    fs_types: Vec<String>,
     /// What it is for, by names of mke2fs.conf(5): floppy, small, big, huge, news, largefile,
     /// largefile4; by the size without it
     #[arg(short = 'T', value_name = "USES", value_delimiter = ',')]
     usage_types: Vec<String>,
     /// Features to set, or with ^ to clear; none clears all
-    #[arg(short = 'O', value_name = "FEATURES", value_delimiter = ',')]
+    #[arg(short = 'O', value_name = "FEATURES", allow_hyphen_values = true)]
     features: Vec<String>,
     /// Further options, as in mke2fs(8); one that is not known says which there are
-    #[arg(short = 'E', value_name = "OPTIONS", value_delimiter = ',')]
+    #[arg(short = 'E', short_alias = 'R', value_name = "OPTIONS")]
     extended: Vec<String>,
     /// Bytes of a block; negative: at least so many
     #[arg(short = 'b', value_name = "SIZE", allow_hyphen_values = true)]
@@ -57,14 +57,14 @@ pub(crate) struct Switches {
     /// Bytes of an inode
     #[arg(short = 'I', value_name = "BYTES")]
     inode_size: Option<u32>,
-    /// Bytes of space for each inode
-    #[arg(short = 'i', value_name = "BYTES")]
+    /// Bytes of space for each inode, or with k or m
+    #[arg(short = 'i', value_name = "BYTES", value_parser = mke2fs::bytes_per_inode)]
     bytes_per_inode: Option<u32>,
     /// Number of inodes
     #[arg(short = 'N', value_name = "COUNT", allow_negative_numbers = true)]
     inodes: Option<u32>,
     /// The label
-    #[arg(short = 'L', value_name = "LABEL")]
+    #[arg(short = 'L', value_name = "LABEL", allow_hyphen_values = true)]
     label: Option<String>,
     /// The UUID; or clear, random, time
     #[arg(short = 'U', value_name = "UUID")]
@@ -147,13 +147,24 @@ impl Switches {
         self.reserved_percent.is_some()
     }
 
-    /// What they ask for. What is no part of the file system itself comes into `besides`.
-    pub(crate) fn options(self, fs_type: FsType, besides: &mut Besides) -> CliResult<Options> {
+    /// What they ask for. What is no part of the file system itself comes into `besides`. By one
+    /// of mke2fs's names the type is that of the name where none is given, and only the last `-E`
+    /// counts, as it does there.
+    pub(crate) fn options(
+        self,
+        called_as: Option<Name>,
+        besides: &mut Besides,
+    ) -> CliResult<Options> {
         self.refuse_what_is_not_done()?;
+        let features = self.features.iter();
+        let features = features.flat_map(|list| list.split([',', ' ', '\t']));
         let mut options = Options {
-            fs_type,
+            fs_type: called_as.map_or(FsType::Ext4, |name| name.fs_type),
             usage_types: self.usage_types,
-            features: self.features,
+            features: features
+                .filter(|word| !word.is_empty())
+                .map(str::to_owned)
+                .collect(),
             has_journal: self.has_journal,
             inode_size: self.inode_size,
             bytes_per_inode: self.bytes_per_inode,
@@ -170,8 +181,10 @@ impl Switches {
             undo: self.undo,
             ..Options::default()
         };
-        if let Some(name) = self.fs_type {
-            options.fs_type = name.parse().map_err(Failure::new)?;
+        match &self.fs_types[..] {
+            [] => {}
+            [name] => options.fs_type = name.parse().map_err(Failure::new)?,
+            _ => return Err(Failure::new("-t: give it only once")),
         }
         // mke2fs took the type by -T once, and still does.
         let mut types = options.usage_types.iter().map(|word| word.parse());
@@ -196,11 +209,13 @@ impl Switches {
         for word in &self.journal {
             mke2fs::journal(word, &mut options)?;
         }
-        for word in &self.extended {
+        let ignored = match called_as {
+            Some(_) => self.extended.len().saturating_sub(1),
+            None => 0,
+        };
+        let lists = self.extended[ignored..].iter();
+        for word in lists.flat_map(|list| list.split(',')) {
             mke2fs::extended(word, &mut options, besides)?;
-        }
-        if let Some(text) = &besides.resize {
-            options.resize_blocks = Some(mke2fs::resize_blocks(text, &options)?);
         }
         Ok(options)
     }

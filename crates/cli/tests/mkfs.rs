@@ -257,16 +257,16 @@ fn bad_blocks_are_left_out_as_mke2fs_leaves_them() {
         bad.sort_by_key(|block| block.parse::<u64>().unwrap());
         assert_eq!(text(&shown.stdout).lines().collect::<Vec<_>>(), bad);
     }
-    for (blocks, part) in [("3\n", "-l=3: lies where"), ("x\n", "line 1: no number")] {
+    for (blocks, status, part) in [
+        ("3\n", 1, "-l=3: lies where"),
+        ("x\n900 1\n", 0, "line 1: no number"),
+    ] {
         std::fs::write(&list, blocks).unwrap();
         let words = format!("mkfs --size 8m -q -l {}", list.display());
-        let refused = bench.finefs(&words, &bench.path("none"));
-        assert_eq!(refused.status.code(), Some(1));
-        assert!(
-            text(&refused.stderr).contains(part),
-            "{}",
-            text(&refused.stderr)
-        );
+        let told = bench.finefs(&words, &bench.path("none"));
+        assert_eq!(told.status.code(), Some(status));
+        let told = text(&told.stderr);
+        assert!(told.contains(part), "{told}");
     }
     // All of a file can be read.
     let image = bench.empty("read", 8 << 10);
@@ -450,7 +450,20 @@ fn mistakes_are_told_in_one_line() {
         ("mkfs --size 8m -L a-label-that-is-too-long", "16"),
         ("mkfs --size 8m -E mmp_update_interval=301", "300 seconds"),
         ("mkfs --size 8m -E root_perms=8", "octal"),
-        ("mkfs --size 8m -E resize=1g", "-b"),
+        ("mkfs --size 8m -E resize=8m", "-E resize=8192: give more"),
+        ("mkfs --size 8m -b 1024 -E resize=0", "give more"),
+        ("mkfs --size 8m -O inline_data -I 128", "inline_data"),
+        ("mkfs --size 8m -r 0 -O filetype", "revision 0"),
+        ("mkfs --size 8m -t ext2 -r 0 -j", "revision 0"),
+        ("mkfs --size 8m -r 0 -I 256", "-I=256"),
+        ("mkfs --size 64m -O bigalloc -C 536870912", "2^32 blocks"),
+        ("mkfs --size 8m -E desc_size=128", "only 64"),
+        (
+            "mkfs --size 8m -E encoding_flags=strict",
+            "-E encoding=utf8",
+        ),
+        ("mkfs --size 8m -t ext2 -t ext4", "only once"),
+        ("mkfs --size 8388608t", "than a file can have"),
     ] {
         let output = bench.finefs(words, &image);
         let line = text(&output.stderr);
@@ -467,8 +480,17 @@ fn mistakes_are_told_in_one_line() {
         bench.finefs("mkfs --nonsense", &image).status.code(),
         Some(2)
     );
-    let as_mke2fs = bench.run(&bench.path("mke2fs"), "-Q", &image);
-    assert_eq!(as_mke2fs.status.code(), Some(1));
+    let mke2fs = bench.path("mke2fs");
+    for (words, part) in [
+        ("-Q", "Usage: mke2fs "),
+        ("-q", "mke2fs: The file "),
+        ("-q -b 2048 -i 4x", "invalid value '4x'"),
+    ] {
+        let said = bench.run(&mke2fs, words, &image);
+        assert_eq!(said.status.code(), Some(1));
+        let said = text(&said.stderr);
+        assert!(said.contains(part), "{said}");
+    }
 }
 
 #[test]
@@ -516,11 +538,39 @@ fn words_of_mke2fs_do_what_they_do_there() {
     let features = "-O ^metadata_csum_seed,^orphan_file";
     for (words, extended) in [
         ("-b 1024", "resize=1g"),
+        ("-q", "resize=20000"),
+        ("-O -resize_inode", "desc_size=64,resize=1g"),
+        ("-O ^large_file -b 4096", "stride=4"),
+        ("-L a -L b -b 4096 -b 1024 -m 3 -m 1 -q -i 4k", "stride=4"),
+        ("-e panic -e continue -N 99 -N 200 -G 4 -G 8", "stride=4"),
+        ("", "encoding=utf8,encoding_flags=strict"),
         ("-L a-label-that-is-too-long", "stride=1"),
     ] {
         let words = format!("{features} {words}");
         both(&bench, "mkfs.ext4", &words, extended, 16 << 10);
     }
+    // Only the last list counts; the other is a word of its own, in which blanks divide names.
+    let image = bench.empty("blanks", 8 << 10);
+    let mut mke2fs = Command::new(bench.path("mke2fs"));
+    let lists = [
+        "-O",
+        "extent has_journal",
+        "-O",
+        "",
+        "-E",
+        "stride=x",
+        "-R",
+        "stride=4",
+    ];
+    let made = mke2fs.args(lists).arg(&image).output().unwrap();
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let shown = bench.finefs("info", &image);
+    assert!(
+        text(&shown.stdout).contains("extent"),
+        "{}",
+        text(&shown.stdout)
+    );
+    check(&image);
     // A directory makes the size, too.
     std::fs::create_dir(bench.path("tree")).unwrap();
     std::fs::write(bench.path("tree/file"), "text").unwrap();
@@ -536,6 +586,7 @@ fn sizes_are_read_as_mke2fs_reads_them() {
     let bench = Bench::new();
     for (name, words, size, bytes) in [
         ("a", "-q", "3000", 3_072_000),
+        ("d", "-q", "0xbb8", 3_072_000),
         ("b", "-q -b 4096", "1000", 4_096_000),
         ("c", "-q", "5M", 5 << 20),
     ] {
@@ -583,6 +634,54 @@ fn a_journal_that_lies_elsewhere() {
     assert!(found.status.success(), "{}", text(&found.stdout));
     let refused = bench.finefs(&words, &bench.path("other"));
     assert!(text(&refused.stderr).contains("is the journal of a file system"));
+}
+
+/// Journals alone, as large, with blocks as large and with the features that mke2fs gives them.
+#[test]
+fn a_journal_is_that_of_mke2fs() {
+    let bench = Bench::new();
+    for (program, words, kib) in [
+        ("mkfs.ext4", "-O journal_dev", 64 << 10),
+        (
+            "mkfs.ext4",
+            "-O journal_dev,^metadata_csum -L name",
+            8 << 10,
+        ),
+        ("mkfs.ext4", "-O journal_dev -b 2048", 8 << 10),
+        ("mkfs.ext4", "-O journal_dev", 512 << 10),
+        ("mke2fs", "-O journal_dev -I 128", 8 << 10),
+    ] {
+        let (ours, theirs) = (bench.empty("ours", kib), bench.empty("theirs", kib));
+        let words = format!("-q -F -U {UUID} -E hash_seed={UUID} {words}");
+        for (program, image) in [(bench.path(program), &ours), (program.into(), &theirs)] {
+            let made = bench.run(&program, &words, image);
+            assert!(made.status.success(), "{words}: {}", text(&made.stderr));
+        }
+        assert!(comparable(&ours) == comparable(&theirs), "{words}");
+    }
+}
+
+/// What no file can be is refused at once, and a long plan ends at a signal.
+#[test]
+fn a_size_that_cannot_be_is_not_planned() {
+    let bench = Bench::new();
+    let image = bench.path("image");
+    let largest = std::fs::File::create(bench.path("probe")).unwrap();
+    if largest.set_len(20_000 << 40).is_err() {
+        let used = bench.empty("used", 1024);
+        for (words, image) in [
+            ("mkfs --size 20000t", &image),
+            ("mkfs --size 20000t -n", &image),
+            ("mkfs --size 20000t", &used),
+        ] {
+            let refused = bench.finefs(words, image);
+            assert_eq!(refused.status.code(), Some(1), "{words}");
+            let said = text(&refused.stderr);
+            assert!(said.contains("cannot be made that large"), "{said}");
+        }
+        assert!(!image.exists());
+        assert_eq!(std::fs::metadata(&used).unwrap().len(), 1 << 20);
+    }
 }
 
 /// Makes a file system that is looked through for bad blocks first, which takes long, and sends a

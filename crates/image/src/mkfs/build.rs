@@ -13,10 +13,11 @@ use super::options::Options;
 use super::pieces::Pieces;
 use super::shape::Shape;
 use super::space::Space;
+use super::stopping::Stop;
 use super::tables::{self, Layout, Tables};
 use finefs_ext_disk::checksum::FsSeed;
 use finefs_ext_disk::dirent::{DirBlock, DirRules, EntryType};
-use finefs_ext_disk::features::{Compat, Incompat};
+use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::indirect;
 use finefs_ext_disk::inode::{FileKind, Inode, InodeFlags, InodeRules};
 use finefs_ext_disk::jbd2::JournalSuperblock;
@@ -29,6 +30,8 @@ use std::collections::BTreeMap;
 
 /// lost+found is made as large as this, so that e2fsck need not allocate for it.
 const LOST_AND_FOUND_BYTES: u32 = 16 << 10;
+/// A regular file of this size or more takes `large_file`.
+const LARGE_FILE_BYTES: u64 = 1 << 31;
 /// `acl,user_xattr`
 const DEFAULT_MOUNT_OPTIONS: u32 = 0x000C;
 /// half_md4
@@ -39,6 +42,8 @@ const AES_256_XTS: u8 = 1;
 const AES_256_CTS: u8 = 4;
 /// utf8-12.1
 const ENCODING: u16 = 1;
+/// Names that are no UTF-8 are refused.
+const ENCODING_STRICT: u16 = 1;
 
 /// The note where a journal is wanted, and the place is too small.
 pub(crate) const NO_JOURNAL: &str = "too small for a journal: made without";
@@ -59,13 +64,14 @@ pub(super) struct Build {
     /// The journal, where it lies elsewhere.
     pub external_journal: Option<JournalDevice>,
     pub notes: Vec<String>,
+    pub stop: Stop,
     rules: InodeRules,
     next_ino: u32,
 }
 
 impl Build {
-    /// Decides everything for a place of `size_bytes`.
-    pub fn new(options: &Options, size_bytes: u64) -> Result<Build> {
+    /// Decides everything for a place of `size_bytes`, unless `stop` is set before the end.
+    pub fn new(options: &Options, size_bytes: u64, stop: &Stop) -> Result<Build> {
         let external_journal = options.journal_device.as_deref();
         let external_journal = external_journal.map(journal_device::look_at).transpose()?;
         let options = &Options {
@@ -91,6 +97,7 @@ impl Build {
             stride: options.stride,
             is_packed,
             bad_blocks: &bad_blocks,
+            stop,
         };
         let tables = tables::place(&shape, &layout, &mut space)?;
         if geo.cluster_ratio > 1 {
@@ -110,6 +117,7 @@ impl Build {
             journal_blocks: 0,
             journal_data: Vec::new(),
             external_journal,
+            stop: stop.clone(),
         };
         let overhead = build.used_blocks() - bad_blocks.len() as u64;
         build.reserved_inodes();
@@ -208,10 +216,19 @@ impl Build {
         inode.block_area_mut().copy_from_slice(&map.area);
         let data = map.data_blocks().count() as u64;
         inode.set_size(&self.rules, data * block_size)?;
+        self.note_file_size(data * block_size);
         let blocks = map.blocks(self.shape.geo.cluster_ratio.into());
         inode.set_blocks_512(&self.rules, blocks * (block_size / 512))?;
         self.inodes.insert(ino, inode);
         Ok(())
+    }
+
+    /// A large file sets `large_file`, also where it was cleared, as it does in mke2fs.
+    fn note_file_size(&mut self, bytes: u64) {
+        if bytes >= LARGE_FILE_BYTES {
+            self.shape.features.ro_compat |= RoCompat::LARGE_FILE;
+            self.shape.sb.set_ro_compat(self.shape.features.ro_compat);
+        }
     }
 
     /// The size of a file that does not fill its last block.
@@ -344,6 +361,7 @@ impl Build {
         let reach = u64::from(indirect::DIRECT) + per_block + per_block * per_block;
         let block_size = u64::from(geo.block_size);
         inode.set_size(&self.rules, reach * block_size)?;
+        self.note_file_size(reach * block_size);
         // Each counts as a cluster, though they share some.
         let blocks = blocks * u64::from(geo.cluster_ratio);
         inode.set_blocks_512(&self.rules, blocks * (block_size / 512))?;
@@ -611,6 +629,10 @@ fn fill_superblock(shape: &mut Shape, options: &Options, identity: &Identity) ->
     }
     if features.incompat.contains(Incompat::CASEFOLD) {
         sb.set_encoding(ENCODING);
+        sb.set_encoding_flags(match options.is_encoding_strict {
+            true => ENCODING_STRICT,
+            false => 0,
+        });
     }
     Ok(())
 }

@@ -36,6 +36,7 @@ impl Build {
         let desc_size = usize::from(geo.desc_size);
         let mut table = vec![0; geo.desc_blocks as usize * geo.block_size as usize];
         for group in 0..geo.groups_count {
+            self.stop.check()?;
             let (block, offset) = geo.desc_position(GroupNo(group));
             let at = block as usize * geo.block_size as usize + offset as usize;
             let bytes = &mut table[at..at + desc_size];

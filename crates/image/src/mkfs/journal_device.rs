@@ -4,11 +4,13 @@
 use super::Made;
 use super::build::hash_seed_words;
 use super::error::{MkfsError, Result};
+use super::features::FeatureSet;
 use super::identity::{Identity, format_uuid};
 use super::options::Options;
 use super::place::Place;
+use super::profile::Profile;
 use finefs_block::{Access, BlockDevice, FileDevice, PartitionDevice};
-use finefs_ext_disk::features::{FeatureWord, Incompat};
+use finefs_ext_disk::features::{FeatureWord, Incompat, RoCompat};
 use finefs_ext_disk::jbd2::JournalSuperblock;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use rustix::fs::{major, minor};
@@ -20,7 +22,6 @@ use std::sync::Arc;
 
 /// The smallest journal that the kernel takes.
 const BLOCKS_MIN: u64 = 1024;
-const BLOCK_SIZE_DEFAULT: u32 = 4096;
 const NAME: &str = "journal_dev";
 
 /// True where no file system is to be made but the journal of one.
@@ -37,9 +38,26 @@ fn superblock_block(block_size: u32) -> u64 {
     SUPERBLOCK_OFFSET / u64::from(block_size) + 1
 }
 
+/// Whether its superblock has a checksum, as that of a file system of these options.
+fn has_csum(options: &Options) -> Result<bool> {
+    let mut features = FeatureSet::of(options.fs_type, options.defaults);
+    for word in &options.features {
+        features.edit(word)?;
+    }
+    Ok(features.has_csum())
+}
+
 /// What would be made, and both superblocks.
 fn plan(size_bytes: u64, options: &Options) -> Result<(Superblock, JournalSuperblock, Made)> {
-    let block_size = options.block_size.unwrap_or(BLOCK_SIZE_DEFAULT);
+    let profile = Profile::of(options, size_bytes)?;
+    let block_size = profile.block_size;
+    if options.revision == 0 {
+        return Err(MkfsError::value(
+            "-r",
+            0,
+            "has no features, and so no journal",
+        ));
+    }
     if !(1024..=65_536).contains(&block_size) || !block_size.is_power_of_two() {
         let reason = "give a power of two from 1024 to 65536";
         return Err(MkfsError::value("-b", block_size, reason));
@@ -71,15 +89,24 @@ fn plan(size_bytes: u64, options: &Options) -> Result<(Superblock, JournalSuperb
     sb.set_errors(1);
     sb.set_rev_level(1);
     sb.set_first_ino_raw(11);
-    sb.set_inode_size_raw(256);
-    sb.set_min_extra_isize(32);
-    sb.set_want_extra_isize(32);
+    sb.set_inode_size_raw(profile.inode_size as u16);
+    if profile.inode_size > 128 {
+        sb.set_min_extra_isize(32);
+        sb.set_want_extra_isize(32);
+    }
     sb.set_default_mount_opts(0xc);
     sb.set_def_hash_version(1);
     sb.set_incompat(Incompat::JOURNAL_DEV);
     sb.set_uuid(&identity.uuid);
     sb.set_volume_name_raw(&label);
     sb.set_hash_seed(hash_seed_words(&identity.hash_seed));
+    let mut names = Incompat::JOURNAL_DEV.feature_names();
+    if has_csum(options)? {
+        sb.set_ro_compat(RoCompat::METADATA_CSUM);
+        sb.set_checksum_type(1);
+        names.extend(RoCompat::METADATA_CSUM.feature_names());
+    }
+    sb.update_checksum();
     let mut log = JournalSuperblock::blank(block_size, blocks as u32, identity.uuid);
     log.set_first(superblock_block(block_size) as u32 + 1);
     log.set_nr_users(0);
@@ -93,7 +120,7 @@ fn plan(size_bytes: u64, options: &Options) -> Result<(Superblock, JournalSuperb
         uuid: format_uuid(&identity.uuid),
         hash_seed: format_uuid(&identity.hash_seed),
         label: String::from_utf8_lossy(&options.label).into_owned(),
-        features: Incompat::JOURNAL_DEV.feature_names(),
+        features: names,
         time: identity.time,
         written_bytes: 2 * SUPERBLOCK_SIZE as u64,
         ..Made::default()

@@ -31,6 +31,8 @@
 //!   host: both would differ from run to run.
 //! - The hash of directories is the signed one on every machine.
 //! - Where one group would have 8 inodes it has 16, so that lost+found has one.
+//! - In a new file, group descriptors say that inode tables are zeros (`ITABLE_ZEROED`), as they
+//!   are: no kernel writes them again. mke2fs says so only of a file that was there before.
 //! - With inline_data, lost+found is a block longer; with bigalloc and blocks of 1 KiB, quota files
 //!   are one extent, not two.
 //! - Bad blocks under superblocks and descriptors are refused.
@@ -79,6 +81,7 @@ pub use signature::signature;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use stopping::Stop;
 
 /// mke2fs zeroes so much at both ends of a device: what other file systems and RAIDs are known by.
 const START_BYTES: u64 = 4096;
@@ -134,7 +137,7 @@ pub struct Made {
 /// # Errors
 /// Options that do not go together, and sizes that are too small.
 pub fn plan(size_bytes: u64, options: &Options) -> Result<Made> {
-    let mut build = Build::new(options, size_bytes)?;
+    let mut build = Build::new(options, size_bytes, &Stop::default())?;
     build.finish(TableState { is_zeroed: true })?;
     Ok(made(&build, options))
 }
@@ -145,7 +148,7 @@ pub fn plan(size_bytes: u64, options: &Options) -> Result<Made> {
 /// # Errors
 /// Those of [`plan`], before anything is written, and those of the device.
 pub fn make(device: &dyn BlockDevice, is_blank: bool, options: &Options) -> Result<Made> {
-    let build = Build::new(options, device.len_bytes())?;
+    let build = Build::new(options, device.len_bytes(), &Stop::default())?;
     write(device, 0, build, is_blank, options)
 }
 
@@ -177,7 +180,8 @@ fn write(
             bad_blocks: [&options.bad_blocks[..], &bad].concat(),
             ..options.clone()
         };
-        build = Build::new(options, device.len_bytes())?;
+        let stop = build.stop.clone();
+        build = Build::new(options, device.len_bytes(), &stop)?;
         build.notes.push(note);
     }
     let size_bytes = build.shape.geo.size_bytes();

@@ -133,6 +133,12 @@ pub struct Options {
     pub has_packed_metadata: bool,
     /// `-E resize=`: the size that it may be grown to, in blocks.
     pub resize_blocks: Option<u64>,
+    /// The same in bytes, where it was given with a unit.
+    pub resize_bytes: Option<u64>,
+    /// `-E desc_size=`: bytes of a group descriptor.
+    pub desc_size: Option<u32>,
+    /// `-E encoding_flags=strict`: names that are no UTF-8 are refused, with `casefold`.
+    pub is_encoding_strict: bool,
     /// `-E mmp_update_interval=`: seconds.
     pub mmp_interval: u16,
     /// `-E orphan_file_size=`: bytes.
@@ -198,6 +204,9 @@ impl Default for Options {
             backup_superblocks: 2,
             has_packed_metadata: false,
             resize_blocks: None,
+            resize_bytes: None,
+            desc_size: None,
+            is_encoding_strict: false,
             mmp_interval: 5,
             orphan_file_bytes: None,
             quota_kinds: None,

@@ -5,10 +5,12 @@ use super::error::{MkfsError, Result};
 use super::journal_device;
 use super::options::Options;
 use super::signature::signature;
-use super::stopping::Stopping;
+use super::stopping::{Stop, Stopping};
 use super::{Made, plan, undo, write};
+use crate::beside::directory_of;
 use crate::error::Error;
 use finefs_block::{Access, BlockDevice, OpenError, PartitionDevice, Patience};
+use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io;
@@ -105,6 +107,20 @@ impl Place {
             .unwrap_or_else(|| whole_pages(length_bytes.saturating_sub(self.offset_bytes)))
     }
 
+    /// Whether a file of this length can be there, before a long plan is made for it. Asked of a
+    /// file without a name beside it; where the file system has no such files, it is not known yet.
+    fn check_length(&self, length_bytes: u64) -> Result<()> {
+        let path = self.path.canonicalize();
+        let path = path.as_deref().unwrap_or(&self.path);
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::open(directory_of(path), flags, Mode::RUSR | Mode::WUSR);
+        let Ok(file) = file else {
+            return Ok(());
+        };
+        let grown = rustix::fs::ftruncate(file, length_bytes);
+        grown.map_err(|error| self.io("made that large")(error.into()))
+    }
+
     fn end_bytes(&self, size_bytes: u64) -> Result<u64> {
         let end = self.offset_bytes.checked_add(size_bytes);
         end.filter(|end| i64::try_from(*end).is_ok())
@@ -118,7 +134,13 @@ impl Place {
 /// As [`make_at`]'s, but for writing.
 pub fn plan_at(place: &Place, options: &Options) -> Result<Made> {
     let size_bytes = match (place.size_bytes, place.is_there()) {
-        (Some(bytes), _) => bytes,
+        (Some(bytes), is_there) => {
+            let end = place.end_bytes(bytes)?;
+            if !is_there || is_regular(&place.path) {
+                place.check_length(end)?;
+            }
+            bytes
+        }
         (None, true) => {
             let device = place.open(Access::Inspect, true)?;
             place.rest_bytes(device.len_bytes())
@@ -148,15 +170,16 @@ pub fn found_at(place: &Place) -> Option<String> {
 /// Those of [`super::make`], and those of opening. A file that was not there before is not there
 /// after an error.
 pub fn make_at(place: &Place, options: &Options) -> Result<Made> {
-    make_at_until(place, options, &AtomicBool::new(false))
+    make_at_until(place, options, &Arc::default())
 }
 
 /// The same; where `stop` is set before it is done, it is not done.
 ///
 /// # Errors
 /// [`MkfsError::Interrupted`], too.
-pub fn make_at_until(place: &Place, options: &Options, stop: &AtomicBool) -> Result<Made> {
+pub fn make_at_until(place: &Place, options: &Options, stop: &Arc<AtomicBool>) -> Result<Made> {
     undo::check(options)?;
+    let stop = &Stop(Arc::clone(stop));
     let made = match place.is_there() {
         true => make_over(place, options, stop),
         false => make_new(place, options, stop),
@@ -169,18 +192,19 @@ pub fn make_at_until(place: &Place, options: &Options, stop: &AtomicBool) -> Res
     })
 }
 
-fn make_new(place: &Place, options: &Options, stop: &AtomicBool) -> Result<Made> {
+fn make_new(place: &Place, options: &Options, stop: &Stop) -> Result<Made> {
     let Some(size_bytes) = place.size_bytes else {
         return Err(MkfsError::NoSize(place.path.clone()));
     };
     let end = place.end_bytes(size_bytes)?;
+    place.check_length(end)?;
     if journal_device::is_wanted(options) {
         journal_device::plan_at(size_bytes, options)?;
         create(place, end)?;
         return or_nothing(place, journal_device::make_at(place, size_bytes, options));
     }
     // Before there is a file.
-    let build = Build::new(options, size_bytes)?;
+    let build = Build::new(options, size_bytes, stop)?;
     create(place, end)?;
     let made = make_on(place, size_bytes, true, build, options, stop);
     if let (Err(_), Some(undo)) = (&made, &options.undo) {
@@ -209,7 +233,7 @@ fn or_nothing<T>(place: &Place, made: Result<T>) -> Result<T> {
     made
 }
 
-fn make_over(place: &Place, options: &Options, stop: &AtomicBool) -> Result<Made> {
+fn make_over(place: &Place, options: &Options, stop: &Stop) -> Result<Made> {
     let device = place.open(Access::ReadWrite, true)?;
     let length = device.len_bytes();
     let size_bytes = place.rest_bytes(length);
@@ -226,8 +250,6 @@ fn make_over(place: &Place, options: &Options, stop: &AtomicBool) -> Result<Made
         drop(device);
         return journal_device::make_at(place, size_bytes, options);
     }
-    let build = Build::new(options, size_bytes)?;
-    drop(device);
     if end > length {
         // Only of a raw image.
         let is_file = std::fs::metadata(&place.path)
@@ -236,6 +258,11 @@ fn make_over(place: &Place, options: &Options, stop: &AtomicBool) -> Result<Made
             let reason = format!("the device has only {length}");
             return Err(MkfsError::value("--size", size_bytes, reason));
         }
+        place.check_length(end)?;
+    }
+    let build = Build::new(options, size_bytes, stop)?;
+    drop(device);
+    if end > length {
         let file = OpenOptions::new()
             .write(true)
             .open(&place.path)
@@ -253,13 +280,16 @@ fn make_on(
     is_blank: bool,
     build: Build,
     options: &Options,
-    stop: &AtomicBool,
+    stop: &Stop,
 ) -> Result<Made> {
     // Whoever needs the bytes of a file on the disk syncs it, as after cp(1).
     let device = place.open(Access::ReadWrite, !is_regular(&place.path))?;
     let part = PartitionDevice::new(device, place.offset_bytes, Some(size_bytes))
         .map_err(place.io("opened"))?;
-    let part = Stopping { device: part, stop };
+    let part = Stopping {
+        device: part,
+        stop: stop.clone(),
+    };
     let made = write(&part, place.offset_bytes, build, is_blank, options)?;
     Ok(Made {
         image: place.path.display().to_string(),

@@ -5,6 +5,8 @@ use super::options::Options;
 
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
+/// A page of most machines. Their kernels mount no larger blocks, but for recent ones.
+const PAGE_BYTES: u32 = 4096;
 
 /// Block sizes, inode sizes and space for each inode that a use asks for; `None` for no opinion.
 struct Usage {
@@ -83,6 +85,13 @@ impl Profile {
         profile.inode_size = options.inode_size.unwrap_or(profile.inode_size);
         if options.revision == 0 {
             profile.inode_size = 128;
+        }
+        if profile.block_size > PAGE_BYTES {
+            let line = format!(
+                "blocks of {} bytes: few kernels mount them; most have pages of {PAGE_BYTES}",
+                profile.block_size
+            );
+            profile.warnings.push(line);
         }
         // Fewer bytes than a block for each inode would be inodes without a block to use.
         profile.bytes_per_inode = options

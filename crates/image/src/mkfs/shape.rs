@@ -28,6 +28,8 @@ const EXTRA_ISIZE: u16 = 32;
 const GROUPS_PER_FLEX: u32 = 16;
 /// Blocks of a cluster where nobody says.
 const CLUSTER_BLOCKS: u32 = 16;
+/// Bytes of a group descriptor with `64bit`.
+const DESC_BYTES_OF_64BIT: u32 = 64;
 /// The largest cluster.
 const CLUSTER_BYTES_MAX: u32 = 1 << 29;
 
@@ -47,7 +49,9 @@ impl Shape {
         let block_size = profile.block_size;
         check_sizes(options, &profile)?;
         let blocks = size_bytes / u64::from(block_size);
-        let features = chosen_features(options, blocks, profile.inode_size)?;
+        let features = chosen_features(options, blocks)?;
+        check_features(options, &features, profile.inode_size)?;
+        let resize_blocks = resize_blocks(options, block_size, blocks)?;
         let cluster_blocks = cluster_blocks(options, &features, block_size)?;
         let reserved = (options.reserved_percent * blocks as f64 / 100.0) as u64;
         let blocks = blocks / u64::from(cluster_blocks) * u64::from(cluster_blocks);
@@ -65,7 +69,8 @@ impl Shape {
             reserved_given: reserved,
             reserved,
             blocks_count: blocks,
-            blocks_per_group: (block_size * 8).min(CLUSTERS_PER_GROUP_MAX) * cluster_blocks,
+            blocks_per_group: blocks_per_group(block_size, cluster_blocks)?,
+            resize_blocks,
             inodes_wanted: inodes_wanted(options, &profile, blocks, &features)?,
             has_given_group_size: false,
         };
@@ -97,12 +102,11 @@ fn check_sizes(options: &Options, profile: &Profile) -> Result<()> {
     if options.revision > 1 {
         return Err(MkfsError::value("-r", options.revision, "give 0 or 1"));
     }
-    if options.revision == 0 && options.inode_size.is_some_and(|size| size != 128) {
-        return Err(MkfsError::value(
-            "-I",
-            inode_size,
-            "revision 0 has inodes of 128 bytes",
-        ));
+    if options.revision == 0
+        && let Some(size) = options.inode_size.filter(|size| *size != 128)
+    {
+        let reason = "revision 0 has inodes of 128 bytes; give that, or nothing";
+        return Err(MkfsError::value("-I", size, reason));
     }
     if let Some(ratio) = options.bytes_per_inode
         && !(1024..=67_108_864).contains(&ratio)
@@ -139,7 +143,33 @@ fn cluster_blocks(options: &Options, features: &FeatureSet, block_size: u32) -> 
     }
 }
 
-fn chosen_features(options: &Options, blocks: u64, inode_size: u32) -> Result<FeatureSet> {
+/// The most blocks that a group can have.
+fn blocks_per_group(block_size: u32, cluster_blocks: u32) -> Result<u32> {
+    let clusters = (block_size * 8).min(CLUSTERS_PER_GROUP_MAX);
+    clusters.checked_mul(cluster_blocks).ok_or_else(|| {
+        let size = u64::from(cluster_blocks) * u64::from(block_size);
+        let reason = format!(
+            "a group would have 2^32 blocks of {block_size} bytes; take larger blocks (-b) or \
+             smaller clusters"
+        );
+        MkfsError::value("-C", size, reason)
+    })
+}
+
+/// The size that it may be grown to, in blocks, where one is asked for.
+fn resize_blocks(options: &Options, block_size: u32, blocks: u64) -> Result<Option<u64>> {
+    let of_bytes = options.resize_bytes.map(|it| it / u64::from(block_size));
+    let Some(most) = options.resize_blocks.or(of_bytes) else {
+        return Ok(None);
+    };
+    if most <= blocks {
+        let reason = format!("give more than the {blocks} blocks that it has");
+        return Err(MkfsError::value("-E resize", most, reason));
+    }
+    Ok(Some(most))
+}
+
+fn chosen_features(options: &Options, blocks: u64) -> Result<FeatureSet> {
     let mut features = FeatureSet::of(options.fs_type, options.defaults);
     if options.revision == 0 {
         features = FeatureSet::default();
@@ -167,7 +197,7 @@ fn chosen_features(options: &Options, blocks: u64, inode_size: u32) -> Result<Fe
         // The stronger checksum replaces the weaker one.
         features.ro_compat -= RoCompat::GDT_CSUM;
     }
-    if options.resize_blocks.is_some() {
+    if options.resize_blocks.or(options.resize_bytes).is_some() {
         features.compat |= Compat::RESIZE_INODE;
     }
     let kinds = options.quota_kinds.as_deref().unwrap_or_default();
@@ -186,7 +216,37 @@ fn chosen_features(options: &Options, blocks: u64, inode_size: u32) -> Result<Fe
         }
         features.compat -= Compat::RESIZE_INODE;
     }
+    Ok(features)
+}
+
+/// Refuses features that do not go together, or not with the options.
+fn check_features(options: &Options, features: &FeatureSet, inode_size: u32) -> Result<()> {
+    if options.revision == 0 && *features != FeatureSet::default() {
+        return Err(MkfsError::Conflict(
+            "revision 0 has no features, and so no journal; take -r 1",
+        ));
+    }
     features.check()?;
+    if features.incompat.contains(Incompat::INLINE_DATA) && inode_size == 128 {
+        return Err(MkfsError::Conflict(
+            "feature inline_data needs larger inodes than 128 bytes; take -I 256, or leave it out",
+        ));
+    }
+    if let Some(size) = options.desc_size {
+        let reason = match features.incompat.contains(Incompat::BIT64) {
+            true if size == DESC_BYTES_OF_64BIT => "",
+            true => "only 64 can be had here; leave it out, or use mke2fs",
+            false => "needs feature 64bit",
+        };
+        if !reason.is_empty() {
+            return Err(MkfsError::value("-E desc_size", size, reason));
+        }
+    }
+    if options.is_encoding_strict && !features.incompat.contains(Incompat::CASEFOLD) {
+        return Err(MkfsError::Conflict(
+            "-E encoding_flags needs an encoding; give -E encoding=utf8, too",
+        ));
+    }
     if features.ro_compat.contains(RoCompat::PROJECT) && inode_size == 128 {
         return Err(MkfsError::Conflict(
             "feature project needs larger inodes than 128 bytes; take -I 256, or leave it out",
@@ -197,7 +257,7 @@ fn chosen_features(options: &Options, blocks: u64, inode_size: u32) -> Result<Fe
             "-E packed_meta_blocks needs feature flex_bg; set it or leave the option out",
         ));
     }
-    Ok(features)
+    Ok(())
 }
 
 /// How many inodes there are to be, before rounding.
@@ -246,6 +306,8 @@ struct Maker<'a> {
     reserved: u64,
     blocks_per_group: u32,
     cluster_blocks: u32,
+    /// The size that it may be grown to.
+    resize_blocks: Option<u64>,
     inodes_wanted: u32,
     has_given_group_size: bool,
 }
@@ -277,7 +339,7 @@ impl Maker<'_> {
 
     fn desc_size(&self) -> u32 {
         match self.features.incompat.contains(Incompat::BIT64) {
-            true => 64,
+            true => DESC_BYTES_OF_64BIT,
             false => 32,
         }
     }
@@ -373,16 +435,20 @@ impl Maker<'_> {
         }
     }
 
-    /// Descriptor blocks to reserve.
+    /// Descriptor blocks to reserve. Where those that there are suffice for the size that was asked
+    /// for, as many as without it.
     fn reserved_gdt_blocks(&self, desc_blocks: u32) -> u32 {
         if !self.features.compat.contains(Compat::RESIZE_INODE) {
             return 0;
         }
-        let most = match self.options.resize_blocks {
-            Some(blocks) => blocks,
-            None => self.blocks_count.saturating_mul(GROWTH),
-        };
-        let most = most.min(u64::from(u32::MAX)) - u64::from(self.first_data_block);
+        let by_default = self.blocks_count.saturating_mul(GROWTH);
+        let asked = self.resize_blocks.into_iter().chain([by_default]);
+        let mut reserved = asked.map(|blocks| self.gdt_blocks_to_reach(blocks, desc_blocks));
+        reserved.find(|count| *count > 0).unwrap_or(0)
+    }
+
+    fn gdt_blocks_to_reach(&self, blocks: u64, desc_blocks: u32) -> u32 {
+        let most = blocks.min(u64::from(u32::MAX)) - u64::from(self.first_data_block);
         let groups = most.div_ceil(u64::from(self.blocks_per_group));
         let per_block = u64::from(self.block_size / self.desc_size());
         let reserved = groups

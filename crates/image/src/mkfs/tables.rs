@@ -12,6 +12,7 @@
 use super::error::{MkfsError, Result};
 use super::shape::{Shape, group_range};
 use super::space::Space;
+use super::stopping::Stop;
 use finefs_ext_disk::units::GroupNo;
 
 /// The places of one group's metadata.
@@ -37,12 +38,15 @@ pub(super) struct Layout<'a> {
     pub is_packed: bool,
     /// Blocks that nothing is to lie on.
     pub bad_blocks: &'a [u64],
+    /// Ends it early.
+    pub stop: &'a Stop,
 }
 
 /// Takes what lies at fixed places, then places the rest.
 pub(super) fn place(shape: &Shape, layout: &Layout<'_>, space: &mut Space) -> Result<Tables> {
     let groups = shape.geo.groups_count;
     for group in 0..groups {
+        layout.stop.check()?;
         let count = u64::from(shape.geo.group_base_blocks(GroupNo(group)));
         let first = shape.geo.group_first_block(GroupNo(group)).0;
         // With clusters of blocks of 1 KiB the boot block is part of group 0.
@@ -72,13 +76,15 @@ pub(super) fn place(shape: &Shape, layout: &Layout<'_>, space: &mut Space) -> Re
         },
     };
     if layout.is_packed {
-        placer.pack()?;
+        placer.pack(layout.stop)?;
     } else if shape.geo.groups_per_flex > 1 {
         for group in 0..groups {
+            layout.stop.check()?;
             placer.flex(group)?;
         }
     } else {
         for group in 0..groups {
+            layout.stop.check()?;
             placer.single(group, layout.stride)?;
         }
     }
@@ -110,10 +116,11 @@ impl Placer<'_> {
         );
     }
 
-    fn pack(&mut self) -> Result<()> {
+    fn pack(&mut self, stop: &Stop) -> Result<()> {
         let mut at = 0;
         for what in 0..3 {
             for group in 0..self.tables.places.len() {
+                stop.check()?;
                 let count = if what == 2 { self.table_blocks() } else { 1 };
                 let end = self.shape.geo.blocks_count;
                 let place = self.space.find(at.max(1), end, count).ok_or_else(no_room)?;
