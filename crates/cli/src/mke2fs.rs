@@ -55,8 +55,8 @@ pub(crate) fn called_as(arguments: &[OsString]) -> Option<Name> {
     name.to_str()?.parse().ok()
 }
 
-/// Ends with a usage error, which shows the name that the program was called by: status 1 where clap
-/// would have 2.
+/// Ends with a usage error, which shows the name that the program was called by: status 1 where
+/// clap would have 2.
 pub(crate) fn exit(error: &clap::Error) -> ! {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let name = called_as(&arguments).map_or("mke2fs", |name| name.name);

@@ -75,12 +75,8 @@ pub(crate) fn open(
     if let Some(size) = options.data_cache {
         image_options = image_options.data_cache_max(size.bytes());
     }
-    let is_read_only = options.kernel.is_read_only;
     let image = finefs::front_end::open_image(path, image_options);
-    let image = image.map_err(|error| match options.offset_bytes {
-        0 => advised(error, path, source).unwrap_or_else(|error| not_opened(error, is_read_only)),
-        _ => not_opened(error, is_read_only),
-    })?;
+    let image = image.map_err(|error| not_opened(error, path, options, source))?;
     for note in image.notes {
         say(format!("{source}: {note}"));
     }
@@ -104,8 +100,16 @@ fn advised(error: finefs::Error, path: &Path, source: &str) -> Result<Failure, f
     advice.map(Failure::new).ok_or(error)
 }
 
-/// Says what to do where it may be read but not written.
-fn not_opened(error: finefs::Error, is_read_only: bool) -> Failure {
+/// Says what to do where it may be read but not written, or is a whole disk.
+fn not_opened(error: finefs::Error, path: &Path, options: &MountOptions, source: &str) -> Failure {
+    let is_read_only = options.kernel.is_read_only;
+    let error = match options.offset_bytes {
+        0 => match advised(error, path, source) {
+            Ok(advice) => return advice,
+            Err(error) => error,
+        },
+        _ => error,
+    };
     let errno = Errno::from_raw_os_error(error.errno());
     match is_read_only || !matches!(errno, Errno::ACCESS | Errno::ROFS) {
         true => Failure::new(error),

@@ -10,7 +10,7 @@ use super::options::Options;
 use super::place::Place;
 use super::profile::Profile;
 use finefs_block::{Access, BlockDevice, FileDevice, PartitionDevice};
-use finefs_ext_disk::features::{FeatureWord, Incompat, RoCompat};
+use finefs_ext_disk::features::{Incompat, RoCompat};
 use finefs_ext_disk::jbd2::JournalSuperblock;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use rustix::fs::{major, minor};
@@ -68,6 +68,36 @@ fn plan(size_bytes: u64, options: &Options) -> Result<(Superblock, JournalSuperb
         return Err(MkfsError::value("--size", size_bytes, reason));
     }
     let identity = Identity::of(options, blocks)?;
+    let sb = superblock(options, &profile, blocks, &identity)?;
+    let mut log = JournalSuperblock::blank(block_size, blocks as u32, identity.uuid);
+    log.set_first(superblock_block(block_size) as u32 + 1);
+    log.set_nr_users(0);
+    let made = Made {
+        fs_type: "jbd",
+        size_bytes: blocks * u64::from(block_size),
+        block_size,
+        cluster_size: block_size,
+        blocks,
+        journal_blocks: blocks,
+        uuid: format_uuid(&identity.uuid),
+        hash_seed: format_uuid(&identity.hash_seed),
+        label: String::from_utf8_lossy(&options.label).into_owned(),
+        features: sb.feature_names(),
+        time: identity.time,
+        written_bytes: 2 * SUPERBLOCK_SIZE as u64,
+        ..Made::default()
+    };
+    Ok((sb, log, made))
+}
+
+/// The superblock of a journal of so many blocks.
+fn superblock(
+    options: &Options,
+    profile: &Profile,
+    blocks: u64,
+    identity: &Identity,
+) -> Result<Superblock> {
+    let block_size = profile.block_size;
     let mut label = [0; 16];
     let room = label.get_mut(..options.label.len());
     room.ok_or_else(|| MkfsError::value("-L", "", "has more than 16 bytes"))?
@@ -100,32 +130,12 @@ fn plan(size_bytes: u64, options: &Options) -> Result<(Superblock, JournalSuperb
     sb.set_uuid(&identity.uuid);
     sb.set_volume_name_raw(&label);
     sb.set_hash_seed(hash_seed_words(&identity.hash_seed));
-    let mut names = Incompat::JOURNAL_DEV.feature_names();
     if has_csum(options)? {
         sb.set_ro_compat(RoCompat::METADATA_CSUM);
         sb.set_checksum_type(1);
-        names.extend(RoCompat::METADATA_CSUM.feature_names());
     }
     sb.update_checksum();
-    let mut log = JournalSuperblock::blank(block_size, blocks as u32, identity.uuid);
-    log.set_first(superblock_block(block_size) as u32 + 1);
-    log.set_nr_users(0);
-    let made = Made {
-        fs_type: "jbd",
-        size_bytes: blocks * u64::from(block_size),
-        block_size,
-        cluster_size: block_size,
-        blocks,
-        journal_blocks: blocks,
-        uuid: format_uuid(&identity.uuid),
-        hash_seed: format_uuid(&identity.hash_seed),
-        label: String::from_utf8_lossy(&options.label).into_owned(),
-        features: names,
-        time: identity.time,
-        written_bytes: 2 * SUPERBLOCK_SIZE as u64,
-        ..Made::default()
-    };
-    Ok((sb, log, made))
+    Ok(sb)
 }
 
 /// What [`make_at`] would make.

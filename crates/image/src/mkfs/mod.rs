@@ -18,6 +18,7 @@
 //! | `undo` | the undo file |
 //! | `signature` | what is there already |
 //! | `place` | files and devices to make it on |
+//! | `stopping` | the wish that it stop |
 //!
 //! # How it works
 //! A file system is planned in memory first, as a list of blocks with contents ([`plan`]); nothing
@@ -180,8 +181,7 @@ fn write(
             bad_blocks: [&options.bad_blocks[..], &bad].concat(),
             ..options.clone()
         };
-        let stop = build.stop.clone();
-        build = Build::new(options, device.len_bytes(), &stop)?;
+        build = Build::new(options, device.len_bytes(), &build.stop.clone())?;
         build.notes.push(note);
     }
     let size_bytes = build.shape.geo.size_bytes();
