@@ -181,12 +181,10 @@ impl<'a> Walker<'a> {
             to: to.to_owned(),
             existing,
         };
-        if is_linked {
-            if work.run(&self.context, &mut self.buffer) {
-                self.links.insert(identity, First { path, fresh });
-            }
-        } else {
+        if !is_linked {
             self.hand_out(work);
+        } else if work.run(&self.context, &mut self.buffer) {
+            self.links.insert(identity, First { path, fresh });
         }
         Ok(())
     }

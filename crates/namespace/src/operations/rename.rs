@@ -354,14 +354,17 @@ impl Namespace {
 
     /// Whether the rename may be, as far as a look without locks tells.
     fn check(&self, caller: &Caller, renaming: &Renaming<'_, '_>, guard: &Guard) -> Result<()> {
-        let (moved, victim) = (renaming.moved, renaming.victim);
-        check_there(renaming.slashes, moved, victim, renaming.mode)?;
+        check_there(
+            renaming.slashes,
+            renaming.moved,
+            renaming.victim,
+            renaming.mode,
+        )?;
         self.check_above(renaming, guard)?;
-        // Nothing is done then, by anybody (Linux `vfs_rename`).
-        match renaming.is_of_one_inode() {
-            true => Ok(()),
-            false => self.check_rename(caller, renaming),
+        if renaming.is_of_one_inode() {
+            return Ok(()); // Whoever asks, as Linux `vfs_rename`.
         }
+        self.check_rename(caller, renaming)
     }
 
     /// EINVAL or ENOTEMPTY when one of the two lies above the other's place; Linux tells that
