@@ -11,9 +11,8 @@
 //! # Steps
 //! `try_rename` looks the names up and checks all that can be told without locks, locks as above,
 //! looks again (`look_again`), and then, when nothing can fail any more, works out what else
-//! changes (`effects`), logs it, moves the names and shows the rest.
-//!
-//! `docs/locking.md` has the argument that this neither deadlocks nor makes loops.
+//! changes (`effects`), logs it, moves the names and shows the rest. `docs/locking.md` has the
+//! argument that this neither deadlocks nor makes loops.
 
 use crossbeam_epoch::{Guard, Owned};
 use finefs_locks::MutexGuard;
@@ -352,17 +351,14 @@ impl Namespace {
         Ok(Side { dir, table, name })
     }
 
-    /// Whether the rename may be, as far as a look without locks tells.
+    /// Whether the rename may be, as far as a look without locks tells; nobody needs a permission
+    /// for one that does nothing (Linux `vfs_rename`).
     fn check(&self, caller: &Caller, renaming: &Renaming<'_, '_>, guard: &Guard) -> Result<()> {
-        check_there(
-            renaming.slashes,
-            renaming.moved,
-            renaming.victim,
-            renaming.mode,
-        )?;
+        let (moved, victim) = (renaming.moved, renaming.victim);
+        check_there(renaming.slashes, moved, victim, renaming.mode)?;
         self.check_above(renaming, guard)?;
         if renaming.is_of_one_inode() {
-            return Ok(()); // Whoever asks, as Linux `vfs_rename`.
+            return Ok(());
         }
         self.check_rename(caller, renaming)
     }
