@@ -351,8 +351,7 @@ impl Namespace {
         Ok(Side { dir, table, name })
     }
 
-    /// Whether the rename may be, as far as a look without locks tells; nobody needs a permission
-    /// for one that does nothing (Linux `vfs_rename`).
+    /// Whether the rename may be, as far as a look without locks tells; of one inode always.
     fn check(&self, caller: &Caller, renaming: &Renaming<'_, '_>, guard: &Guard) -> Result<()> {
         let (moved, victim) = (renaming.moved, renaming.victim);
         check_there(renaming.slashes, moved, victim, renaming.mode)?;
