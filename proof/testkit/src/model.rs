@@ -499,16 +499,17 @@ impl Model {
             mode == RenameMode::Exchange && victim.is_none(),
             Error::NotFound,
         );
+        // Nothing is done where both are one inode: nobody needs a permission for that.
+        let is_one = moved.is_some() && moved == victim;
         match victim {
+            _ if is_one => {}
             Some(id) => self.check_remove(caller, to, &self.nodes[&id], &mut checks),
             None => checks.refuse_if(!may(caller, to, WRITE | EXECUTE), Error::AccessDenied),
         }
-        if let Some(moved) = moved {
+        if let Some(moved) = moved.filter(|_| !is_one) {
             self.check_remove(caller, from, &self.nodes[&moved], &mut checks);
-            if moved != victim.unwrap_or(Model::ROOT) {
-                let sides = (from_dir, to_dir);
-                self.check_rename(caller, sides, moved, victim, mode, &mut checks);
-            }
+            let sides = (from_dir, to_dir);
+            self.check_rename(caller, sides, moved, victim, mode, &mut checks);
         }
         checks.done()?;
         let moved = moved.expect("checked");

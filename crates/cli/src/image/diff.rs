@@ -92,7 +92,13 @@ impl Diff {
         };
         #[cfg(feature = "build")]
         if let Some(file) = &self.oci {
-            let file = session.host_file(file).map_err(Failure::new)?;
+            let file = match session.host_file(file) {
+                Ok(file) => file,
+                Err(error) => {
+                    session.fail_with(TROUBLE, error);
+                    return session.end();
+                }
+            };
             return layer::write(session, &file, (first, second), options);
         }
         let mut printer = Printer::new();
