@@ -16,6 +16,14 @@ pub const XATTR_NAME: &[u8] = b"c";
 pub const MODE_AES_256_XTS: u8 = 1;
 /// AES-256-CBC with ciphertext stealing, for names and targets of links.
 pub const MODE_AES_256_CTS: u8 = 4;
+/// AES-128-CBC with encrypted IVs (ESSIV), for contents.
+pub const MODE_AES_128_CBC: u8 = 5;
+/// AES-128-CBC with ciphertext stealing, for names and targets of links.
+pub const MODE_AES_128_CTS: u8 = 6;
+/// Adiantum, for both.
+pub const MODE_ADIANTUM: u8 = 9;
+/// AES-256-HCTR2, for names and targets of links.
+pub const MODE_AES_256_HCTR2: u8 = 10;
 /// The shortest encrypted name: one block of the cipher.
 pub const NAME_MIN: usize = 16;
 /// Before the encrypted target of a link its length is stored.
@@ -30,6 +38,8 @@ const PADDING_MASK: u8 = 3;
 pub enum Scheme {
     /// A key for each file, of its nonce.
     PerFile,
+    /// A key for each mode; IVs hold the file's nonce (`DIRECT_KEY`).
+    Direct,
     /// A key for each mode and file system; IVs hold the inode's number (`IV_INO_LBLK_64`).
     InoLblk64,
     /// The same with 32 bits of a hash of the number (`IV_INO_LBLK_32`).
@@ -69,6 +79,7 @@ impl Policy {
     pub fn scheme(&self) -> Option<Scheme> {
         match self.flags & !PADDING_MASK {
             0 => Some(Scheme::PerFile),
+            0x04 => Some(Scheme::Direct),
             0x08 => Some(Scheme::InoLblk64),
             0x10 => Some(Scheme::InoLblk32),
             _ => None,
@@ -196,6 +207,7 @@ mod tests {
         assert_eq!(scheme(3), Some(Scheme::PerFile));
         assert_eq!(scheme(9), Some(Scheme::InoLblk64));
         assert_eq!(scheme(0x10), Some(Scheme::InoLblk32));
-        assert_eq!([scheme(4), scheme(0x18), scheme(0x20)], [None; 3]);
+        assert_eq!(scheme(7), Some(Scheme::Direct));
+        assert_eq!([scheme(0x0c), scheme(0x18), scheme(0x20)], [None; 3]);
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! | Module | What |
 //! |---|---|
-//! | `cipher` | keys and ciphers, by the crates that have them |
+//! | `cipher` | keys, modes and ciphers |
 //! | `without` | in its place, where those crates are left out |
 //!
 //! # Locking
@@ -55,8 +55,10 @@ const FILES_MAX: usize = 16_384;
 pub(crate) enum Why {
     /// The modes for contents and for names.
     Modes(u8, u8),
-    /// The master key is shorter than the modes ask for.
-    ShortKey,
+    /// Flags that are not known, or do not go with the modes.
+    Flags(u8),
+    /// The master key is shorter than so many bytes, which the modes ask for.
+    ShortKey(usize),
     /// Something else that is not known.
     Unknown(&'static str),
 }
@@ -64,14 +66,16 @@ pub(crate) enum Why {
 impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Why::Modes(contents, names) => write!(
+            Why::Modes(contents, names) => {
+                write!(f, "encryption modes {contents} and {names} are not known")
+            }
+            Why::Flags(flags) => write!(
                 f,
-                "encryption modes {contents} and {names}: only AES-256-XTS with AES-256-CTS (1 \
-                 and 4) are known"
+                "encryption policy: flags {flags:#04x} are not known with its modes"
             ),
-            Why::ShortKey => write!(
+            Why::ShortKey(bytes) => write!(
                 f,
-                "the key is shorter than 32 bytes, which AES-256 asks for"
+                "the key is shorter than {bytes} bytes, which its encryption modes ask for"
             ),
             Why::Unknown(what) => write!(f, "encryption policy: unknown {what}"),
         }
