@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::process::Command;
 
 use crate::image::run;
-use crate::keyed::{KEY, Seen, Tree, World, add_key, find, walk};
+use crate::keyed::{KEY, Policy, Seen, Tree, World, add_key, find, walk};
 use crate::trial;
 use finefs_block::Access;
 use finefs_namespace::{
@@ -135,36 +135,60 @@ fn assert_same(seen: &Tree, expected: &Tree, what: &str) {
     }
 }
 
-/// Options of mke2fs, and flags of the policy: padding, and how keys are made.
-const FORMATS: [(&str, u8); 7] = [
-    ("-b 4096", 3),
-    ("-b 1024", 0),
-    ("-b 1024 -O ^metadata_csum,^dir_index,^extents,^64bit", 1),
-    ("-b 4096 -O inline_data", 2),
-    ("-b 1024 -O bigalloc -C 8192", 3),
-    ("-b 4096 -O stable_inodes", 0x08),
-    ("-b 4096 -O stable_inodes", 0x10 | 3),
+/// Options of mke2fs, flags of the policy (padding, and how keys are made), and the modes for
+/// contents and for names.
+type Format = (&'static str, u8, (u8, u8));
+
+const AES_256: (u8, u8) = (1, 4);
+const AES_256_HCTR2: (u8, u8) = (1, 10);
+const AES_128: (u8, u8) = (5, 6);
+const ADIANTUM: (u8, u8) = (9, 9);
+const SM4: (u8, u8) = (7, 8);
+const DIRECT_KEY: u8 = 4;
+
+const FORMATS: [Format; 15] = [
+    ("-b 4096", 3, AES_256),
+    ("-b 1024", 0, AES_256),
+    (
+        "-b 1024 -O ^metadata_csum,^dir_index,^extents,^64bit",
+        1,
+        AES_256,
+    ),
+    ("-b 4096 -O inline_data", 2, AES_256),
+    ("-b 1024 -O bigalloc -C 8192", 3, AES_256),
+    ("-b 4096 -O stable_inodes", 0x08, AES_256),
+    ("-b 4096 -O stable_inodes", 0x10 | 3, AES_256),
+    ("-b 4096", 3, AES_256_HCTR2),
+    ("-b 1024 -O inline_data", 0, AES_256_HCTR2),
+    ("-b 4096 -O stable_inodes", 0x08, AES_256_HCTR2),
+    ("-b 4096", 3, AES_128),
+    ("-b 1024", 1, AES_128),
+    ("-b 4096", 3, ADIANTUM),
+    ("-b 1024 -O inline_data", 0, ADIANTUM),
+    ("-b 4096", DIRECT_KEY | 2, ADIANTUM),
 ];
+
+/// The images that the kernel can make.
+fn worlds() -> impl Iterator<Item = (World, String)> {
+    FORMATS.into_iter().filter_map(|(arguments, flags, modes)| {
+        let world = World::with_modes(arguments, flags, modes)?;
+        Some((world, format!("{arguments}, {modes:?}, flags {flags:#x}")))
+    })
+}
 
 #[test]
 fn what_the_kernel_wrote_is_read() {
-    for (arguments, flags) in FORMATS {
-        let Some(world) = World::new(arguments, flags) else {
-            continue;
-        };
+    for (world, format) in worlds() {
         let mut tree = wanted();
         make_by_kernel(&world, &tree);
         tree.insert(SPARSE.0.to_vec(), sparse());
-        assert_same(&world.seen_by_finefs(), &tree, arguments);
+        assert_same(&world.seen_by_finefs(), &tree, &format);
     }
 }
 
 #[test]
 fn what_is_written_the_kernel_reads() {
-    for (arguments, flags) in FORMATS {
-        let Some(world) = World::new(arguments, flags) else {
-            continue;
-        };
+    for (world, format) in worlds() {
         let mut tree = wanted();
         let namespace = world.open(Access::ReadWrite, &[&KEY]);
         make_by_finefs(&namespace, &tree);
@@ -173,8 +197,8 @@ fn what_is_written_the_kernel_reads() {
         drop(namespace);
         world.check();
         tree.insert(SPARSE.0.to_vec(), sparse());
-        assert_same(&world.seen_by_kernel(), &tree, arguments);
-        assert_same(&world.seen_by_finefs(), &tree, arguments);
+        assert_same(&world.seen_by_kernel(), &tree, &format);
+        assert_same(&world.seen_by_finefs(), &tree, &format);
     }
 }
 
@@ -257,10 +281,7 @@ fn change(namespace: &Namespace, tree: &mut Tree) {
 
 #[test]
 fn what_the_kernel_wrote_is_changed() {
-    for (arguments, flags) in FORMATS {
-        let Some(world) = World::new(arguments, flags) else {
-            continue;
-        };
+    for (world, format) in worlds() {
         let mut tree = wanted();
         make_by_kernel(&world, &tree);
         let namespace = world.open(Access::ReadWrite, &[&[7; 32], &KEY]);
@@ -269,7 +290,7 @@ fn what_the_kernel_wrote_is_changed() {
         drop(namespace);
         world.check();
         tree.insert(SPARSE.0.to_vec(), sparse());
-        assert_same(&world.seen_by_kernel(), &tree, arguments);
+        assert_same(&world.seen_by_kernel(), &tree, &format);
     }
 }
 
@@ -445,21 +466,14 @@ fn other_modes_are_told() {
     let dir = world.place.join("other");
     fs::create_dir(&dir).unwrap();
     let key = add_key(&world.place);
-    // AES-256-HCTR2 for names, Adiantum, AES-128: what the kernel has of them.
-    let made = [(1, 10), (9, 9), (5, 6)]
-        .into_iter()
-        .find(|(contents, names)| {
-            let policy = format!("set_encpolicy -v 2 -c {contents} -n {names} {key}");
-            let output = Command::new("xfs_io")
-                .args(["-c", &policy])
-                .arg(&dir)
-                .output();
-            output.unwrap().stderr.is_empty() && fs::write(dir.join("name"), b"x").is_ok()
-        });
-    let Some((contents, names)) = made else {
-        eprintln!("passed over: the kernel has no other modes");
+    let (modes, flags) = (SM4, 3);
+    let output = Policy { modes, flags }.set(&dir, &key);
+    if !output.stderr.is_empty() {
+        eprintln!("passed over: the kernel has no SM4: {output:?}");
         return;
-    };
+    }
+    // Where it has the cipher, too.
+    let _ = fs::write(dir.join("name"), b"x");
     drop(mount);
     let namespace = world.open(Access::ReadWrite, &[&KEY]);
     let (caller, dir) = (Caller::root(), find(&namespace, b"other"));
@@ -469,16 +483,22 @@ fn other_modes_are_told() {
         .create_file(&caller, dir, b"new", 0o644)
         .map(|_| ());
     assert_eq!(made, Err(Error::NoKey));
-    let told = trial::messages_with(&format!("encryption modes {contents} and {names}"));
+    let told = trial::messages_with("encryption modes 7 and 8 are not known");
     assert_eq!(told.len(), 1, "{told:?}");
 }
 
 /// Lengths at the limits: the kernel and finefs refuse the same.
 #[test]
 fn limits_are_the_kernels() {
-    for (arguments, flags) in [("-b 4096", 3), ("-b 1024", 0)] {
-        let Some(world) = World::new(arguments, flags) else {
-            return;
+    let formats = [
+        ("-b 4096", 3, AES_256),
+        ("-b 1024", 0, AES_256),
+        ("-b 4096", 3, AES_256_HCTR2),
+        ("-b 1024", 0, ADIANTUM),
+    ];
+    for (arguments, flags, modes) in formats {
+        let Some(world) = World::with_modes(arguments, flags, modes) else {
+            continue;
         };
         let lengths = [
             255, 256, 1000, 1020, 1021, 1022, 1023, 4080, 4092, 4093, 4094, 4095,

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use finefs_block::{Access, FileDevice};
@@ -60,9 +60,33 @@ pub fn add_key(place: &Path) -> String {
     text.trim().rsplit(' ').next().unwrap().to_owned()
 }
 
+/// How a directory is to be encrypted.
+#[derive(Debug)]
+pub struct Policy {
+    /// For contents and for names.
+    pub modes: (u8, u8),
+    pub flags: u8,
+}
+
+impl Policy {
+    /// Lets the kernel give it to an empty directory.
+    pub fn set(&self, dir: &Path, key: &str) -> Output {
+        let (contents, names) = self.modes;
+        let flags = self.flags;
+        let command = format!("set_encpolicy -v 2 -c {contents} -n {names} -f {flags} {key}");
+        let mut xfs_io = Command::new("xfs_io");
+        xfs_io.args(["-c", &command]).arg(dir).output().unwrap()
+    }
+}
+
 impl World {
     /// Made by the kernel; `None` where it cannot.
     pub fn new(arguments: &str, flags: u8) -> Option<World> {
+        World::with_modes(arguments, flags, (1, 4))
+    }
+
+    /// With these modes for contents and for names.
+    pub fn with_modes(arguments: &str, flags: u8, modes: (u8, u8)) -> Option<World> {
         let directory = tempfile::tempdir().unwrap();
         let world = World {
             image: directory.path().join("image"),
@@ -77,15 +101,20 @@ impl World {
         let _mount = world.mount("loop,rw")?;
         let dir = world.place.join("d");
         fs::create_dir(&dir).unwrap();
-        let policy = format!("set_encpolicy -v 2 -f {flags} {}", add_key(&world.place));
-        let output = Command::new("xfs_io")
-            .args(["-c", &policy])
-            .arg(&dir)
-            .output();
-        let output = output.unwrap();
+        let policy = Policy { modes, flags };
+        let output = policy.set(&dir, &add_key(&world.place));
         if !output.stderr.is_empty() {
-            eprintln!("passed over: {policy}: {output:?}");
+            eprintln!("passed over: {policy:?}: {output:?}");
             return None;
+        }
+        // The kernel looks for the ciphers when there is something to encrypt.
+        match fs::write(dir.join("name"), b"content") {
+            Ok(()) => fs::remove_file(dir.join("name")).unwrap(),
+            Err(error) if error.raw_os_error() == Some(libc::ENOPKG) => {
+                eprintln!("passed over: {policy:?}: the kernel has no such cipher");
+                return None;
+            }
+            Err(error) => panic!("{policy:?}: {error}"),
         }
         fs::create_dir(world.place.join("plain")).unwrap();
         Some(world)
