@@ -46,6 +46,50 @@ pub enum Scheme {
     InoLblk32,
 }
 
+/// Modes for contents and for names that go together, as policies of version 2 have them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encryption {
+    /// AES-256-XTS and AES-256-CTS.
+    #[default]
+    Aes256,
+    /// AES-256-XTS and AES-256-HCTR2: names that begin alike do not look alike.
+    Aes256Hctr2,
+    /// AES-128-CBC with encrypted IVs (ESSIV) and AES-128-CTS, for weak devices that have AES.
+    Aes128,
+    /// Adiantum for both, for processors without instructions for AES.
+    Adiantum,
+}
+
+impl Encryption {
+    /// All of them.
+    pub const ALL: [Encryption; 4] = [
+        Encryption::Aes256,
+        Encryption::Aes256Hctr2,
+        Encryption::Aes128,
+        Encryption::Adiantum,
+    ];
+
+    /// Its name for users.
+    pub fn name(self) -> &'static str {
+        match self {
+            Encryption::Aes256 => "aes-256",
+            Encryption::Aes256Hctr2 => "aes-256-hctr2",
+            Encryption::Aes128 => "aes-128",
+            Encryption::Adiantum => "adiantum",
+        }
+    }
+
+    /// The modes for contents and for names.
+    pub fn modes(self) -> (u8, u8) {
+        match self {
+            Encryption::Aes256 => (MODE_AES_256_XTS, MODE_AES_256_CTS),
+            Encryption::Aes256Hctr2 => (MODE_AES_256_XTS, MODE_AES_256_HCTR2),
+            Encryption::Aes128 => (MODE_AES_128_CBC, MODE_AES_128_CTS),
+            Encryption::Adiantum => (MODE_ADIANTUM, MODE_ADIANTUM),
+        }
+    }
+}
+
 /// A policy of version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -73,6 +117,16 @@ impl Policy {
             log2_unit_bytes: 0,
             key_identifier,
         })
+    }
+
+    /// The same with these modes.
+    pub fn with(self, encryption: Encryption) -> Policy {
+        let (contents_mode, names_mode) = encryption.modes();
+        Policy {
+            contents_mode,
+            names_mode,
+            ..self
+        }
     }
 
     /// How keys and IVs are made; `None` for a way that is not known.

@@ -56,8 +56,14 @@ pub(crate) fn assemble(parts: Parts, options: &ExtOptions) -> ExtState {
     let has_projects = superblock.ro_compat().contains(RoCompat::PROJECT);
     let may_be_encrypted = superblock.incompat().contains(Incompat::ENCRYPT);
     let block_bytes = geometry.block_size as usize;
-    let keyring = (may_be_encrypted && !options.keys.is_empty())
-        .then(|| Keyring::new(&options.keys, superblock.uuid(), block_bytes));
+    let keyring = (may_be_encrypted && !options.keys.is_empty()).then(|| {
+        Keyring::new(
+            &options.keys,
+            options.encryption,
+            superblock.uuid(),
+            block_bytes,
+        )
+    });
     let on_error = options.on_error.unwrap_or_else(|| OnError::of(&superblock));
     // What is only read does not come in, and no more than there is.
     let data_cache_bytes = match is_read_only {

@@ -72,6 +72,7 @@ mod uuid;
 
 pub use crypt::{KEY_BYTES, MasterKey};
 pub use error::{MountError, MountErrorKind};
+pub use finefs_ext_disk::fscrypt::Encryption;
 pub use found::{is_ext, length_of_truncated};
 pub use info::{ImageInfo, JournalDeviceInfo, PolicyInfo};
 pub use on_error::OnError;
@@ -112,6 +113,8 @@ pub struct ExtOptions {
     pub journal: Option<Arc<dyn BlockDevice>>,
     /// Keys of encrypted files. The first one is for directories that are to be encrypted.
     pub keys: Vec<MasterKey>,
+    /// The modes of directories that are to be encrypted.
+    pub encryption: Encryption,
     /// The image has just been made and is being filled.
     pub bulk_load: Option<BulkLoad>,
 }
@@ -129,6 +132,7 @@ impl Default for ExtOptions {
             limits: Vec::new(),
             journal: None,
             keys: Vec::new(),
+            encryption: Encryption::default(),
             bulk_load: None,
         }
     }

@@ -54,7 +54,7 @@ pub(crate) fn begin_directory(state: &ExtState, dir: Ino, xattrs: &[(&[u8], &[u8
     if state.geometry.inode_size < INODE_BYTES_MIN {
         return Err(Error::NotSupported);
     }
-    let policy = Policy::new(keyring.first_identifier(), PADDING_BYTES).ok_or(Error::Invalid)?;
+    let policy = keyring.new_policy(PADDING_BYTES).ok_or(Error::Invalid)?;
     let nonce = match state.bulk_load {
         Some(_) => keyring.repeatable_nonce(dir, 0),
         None => random_nonce()?,

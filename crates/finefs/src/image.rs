@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use finefs_block::{Access, BlockDevice, Claim, PartitionDevice, Patience};
-use finefs_ext::{BulkLoad, ExtOptions, ExtStore, MasterKey, OnError, QuotaKind};
+use finefs_ext::{BulkLoad, Encryption, ExtOptions, ExtStore, MasterKey, OnError, QuotaKind};
 use finefs_namespace::{
     AtimePolicy, CommitThreads, Error as Cause, MemoryStore, Namespace, Options, Store, Timestamp,
 };
@@ -36,6 +36,7 @@ pub struct ImageOptions {
     mount_point: Option<PathBuf>,
     journal: Option<PathBuf>,
     keys: Vec<MasterKey>,
+    encryption: Encryption,
     limits: Vec<QuotaKind>,
     on_error: Option<OnError>,
     patience: Option<Patience>,
@@ -225,6 +226,13 @@ impl ImageOptions {
         self
     }
 
+    /// The ciphers of directories that are given
+    /// [`FileFlags::ENCRYPTED`](crate::FileFlags::ENCRYPTED); what is encrypted keeps its own.
+    pub fn encryption(mut self, encryption: Encryption) -> ImageOptions {
+        self.encryption = encryption;
+        self
+    }
+
     /// Where it will be mounted, which is noted in the image.
     pub fn mount_point(mut self, path: impl Into<PathBuf>) -> ImageOptions {
         self.mount_point = Some(path.into());
@@ -409,6 +417,7 @@ fn open_store(
             bulk_load: options.bulk_load,
             journal,
             keys: options.keys,
+            encryption: options.encryption,
             limits: options.limits,
         },
     )

@@ -78,7 +78,7 @@ pub use dir::Dir;
 pub use error::{Error, Result, errno};
 pub use file::File;
 pub use file_system::FileSystem;
-pub use finefs_ext::{MasterKey, OnError};
+pub use finefs_ext::{Encryption, MasterKey, OnError};
 #[cfg(feature = "locking-schemes")]
 pub use finefs_namespace::LockingScheme;
 pub use finefs_namespace::{

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use finefs::front_end::Disk;
-use finefs::{AtimePolicy, FileSystem, ImageOptions, MasterKey};
+use finefs::{AtimePolicy, Encryption, FileSystem, ImageOptions, MasterKey};
 use finefs_block::{BlockDevice, PartitionDevice};
 use rustix::io::Errno;
 
@@ -179,6 +179,7 @@ pub enum Access {
 pub struct Images {
     offset_bytes: Option<u64>,
     keys: Vec<MasterKey>,
+    encryption: Encryption,
     journals: Vec<PathBuf>,
     wait: Duration,
     open: Vec<Open>,
@@ -206,6 +207,7 @@ impl Images {
         Images {
             offset_bytes,
             keys: Vec::new(),
+            encryption: Encryption::default(),
             journals: Vec::new(),
             wait: Duration::ZERO,
             open: Vec::new(),
@@ -216,6 +218,11 @@ impl Images {
     /// The same with these keys of encrypted files.
     pub fn with_keys(self, keys: Vec<MasterKey>) -> Images {
         Images { keys, ..self }
+    }
+
+    /// The same, by whose first key directories come to be encrypted like this.
+    pub fn with_encryption(self, encryption: Encryption) -> Images {
+        Images { encryption, ..self }
     }
 
     /// The same, which waits so long for images that others use.
@@ -337,6 +344,7 @@ impl Images {
         }
         let keys = self.keys.iter().cloned();
         let options = keys.fold(options, ImageOptions::key);
+        let options = options.encryption(self.encryption);
         match is_part {
             true => options.open_on(self.disk(path, canonical, access)?),
             false => options.open(path),

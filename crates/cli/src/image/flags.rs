@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args};
-use finefs::{FileFlags, FileKind};
+use finefs::{Encryption, FileFlags, FileKind};
 use finefs_image::walk::{Step, Walk};
 use serde::Serialize;
 
@@ -94,6 +94,14 @@ pub(crate) struct Chattr {
     /// Let the files count for this project; flags may be left out then
     #[arg(short, long, value_name = "PROJECT")]
     project: Option<u32>,
+    /// With +E: what encrypts; aes-256 without it
+    #[arg(
+        long,
+        value_name = "CIPHER",
+        value_parser = PossibleValuesParser::new(Encryption::ALL.map(Encryption::name))
+            .try_map(|name| encryption(&name))
+    )]
+    cipher: Option<Encryption>,
     /// What is below directories too
     #[arg(short = 'R', long)]
     recursive: bool,
@@ -287,7 +295,10 @@ impl Lsattr {
 
 impl Chattr {
     pub(crate) fn run(mut self, context: &mut Context) -> CliResult<ExitCode> {
-        let session = Session::new(context, "finefs chattr", &self.place);
+        let mut session = Session::new(context, "finefs chattr", &self.place);
+        if let Some(encryption) = self.cipher {
+            session = session.encrypting_by(encryption)?;
+        }
         if let First::File(file) = &self.first {
             if self.project.is_none() {
                 return Err(Failure::new("the flags begin with +, - or ="));
@@ -308,6 +319,12 @@ impl Chattr {
         }
         if self.operands.is_empty() {
             return Err(Failure::new("name the files, as IMAGE:/PATH"));
+        }
+        let encrypts = |change: &Change| change.added.contains(FileFlags::ENCRYPTED);
+        if self.cipher.is_some()
+            && !matches!(&self.first, First::Change(change) if encrypts(change))
+        {
+            return Err(Failure::new("--cipher goes with +E"));
         }
         session.edit_each(&self.operands, |session, at| match self.recursive {
             true => {
@@ -363,6 +380,13 @@ impl Chattr {
         }
         Ok(())
     }
+}
+
+/// The one of this name.
+fn encryption(name: &str) -> Result<Encryption, &'static str> {
+    let mut all = Encryption::ALL.into_iter();
+    all.find(|encryption| encryption.name() == name)
+        .ok_or("it is none of them")
 }
 
 /// True for those whose flags chattr(1) gets at.

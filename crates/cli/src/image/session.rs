@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use finefs::FileSystem;
+use finefs::{Encryption, FileSystem};
 use finefs_image::{Access, Address, Error, Images, Operand};
 
 use super::ls::for_terminal;
@@ -159,6 +159,16 @@ impl<'c> Session<'c> {
             context,
             status: 0,
         }
+    }
+
+    /// The same, where directories come to be encrypted like this. A shell has its image open
+    /// already.
+    pub fn encrypting_by(mut self, encryption: Encryption) -> CliResult<Session<'c>> {
+        if self.is_in_shell() {
+            return Err(Failure::new("a shell knows no --cipher"));
+        }
+        self.images = std::mem::take(&mut self.images).with_encryption(encryption);
+        Ok(self)
     }
 
     /// The operands of files of images, patterns as the files that they stand for; where they are

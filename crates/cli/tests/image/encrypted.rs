@@ -83,6 +83,42 @@ fn policies_are_shown() {
     assert!(said.contains("not encrypted"), "{said}");
 }
 
+/// Directories by other ciphers, which is a policy that every command goes by.
+#[test]
+fn ciphers_can_be_chosen() {
+    let place = Place::new();
+    fs::write(place.path("key"), [7; 64]).unwrap();
+    let image = place.image_with("image", 32, &["-t", "ext4", "-O", "encrypt"]);
+    let content = vec![0x61; 100_000];
+    fs::write(place.path("file"), &content).unwrap();
+    let ciphers = [
+        ("aes-256", "AES-256-XTS (1)", "AES-256-CTS (4)"),
+        ("aes-256-hctr2", "AES-256-XTS (1)", "AES-256-HCTR2 (10)"),
+        ("aes-128", "AES-128-CBC-ESSIV (5)", "AES-128-CTS (6)"),
+        ("adiantum", "Adiantum (9)", "Adiantum (9)"),
+    ];
+    for (cipher, contents, names) in ciphers {
+        let dir = format!("image:/{cipher}");
+        place.ok(&["mkdir", &dir]);
+        let arguments = ["chattr", "+E", "--cipher", cipher, "--key", "key", &dir];
+        place.ok(&arguments);
+        place.ok(&["cp", "--key", "key", "file", &format!("{dir}/a name")]);
+        assert_clean(&image);
+        let back = place.ok(&["cat", "--key", "key", &format!("{dir}/a name")]);
+        assert!(back.as_bytes() == content);
+        let told = place.ok(&["info", "image", "--policy", cipher]);
+        let said = format!("contents    {contents}\nnames       {names}\n");
+        assert!(told.contains(&said), "{told}");
+    }
+    let said = place.fails(
+        1,
+        &["chattr", "+d", "--cipher", "adiantum", "image:/aes-256"],
+    );
+    assert!(said.contains("goes with +E"), "{said}");
+    let bytes = fs::read(&image).unwrap();
+    assert!(!bytes.windows(4096).any(|some| some == &content[..4096]));
+}
+
 #[test]
 fn without_the_key_nothing_is_told() {
     let place = Place::new();

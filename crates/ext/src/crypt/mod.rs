@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use cipher::MasterKey;
 #[cfg(feature = "fscrypt")]
 pub(crate) use cipher::{ContentCipher, FileIdentity, NameCipher};
-use finefs_ext_disk::fscrypt::{Context, Policy, TARGET_HEADER_SIZE};
+use finefs_ext_disk::fscrypt::{Context, Encryption, Policy, TARGET_HEADER_SIZE};
 use finefs_locks::LockClass;
 use finefs_namespace::Ino;
 #[cfg(not(feature = "fscrypt"))]
@@ -139,6 +139,8 @@ impl KnownFile {
 pub(crate) struct Keyring {
     /// At least one.
     keys: Vec<MasterKey>,
+    /// Of directories that come to be encrypted.
+    encryption: Encryption,
     uuid: [u8; 16],
     block_bytes: usize,
     /// Files that were made.
@@ -154,10 +156,17 @@ struct Files {
 }
 
 impl Keyring {
-    /// Of a file system with this UUID, and at least one key.
-    pub fn new(keys: &[MasterKey], uuid: [u8; 16], block_bytes: usize) -> Keyring {
+    /// Of a file system with this UUID, and at least one key; directories that come to be encrypted
+    /// get the first one, and these modes.
+    pub fn new(
+        keys: &[MasterKey],
+        encryption: Encryption,
+        uuid: [u8; 16],
+        block_bytes: usize,
+    ) -> Keyring {
         Keyring {
             keys: keys.to_vec(),
+            encryption,
             uuid,
             block_bytes,
             made: AtomicU64::new(0),
@@ -196,9 +205,10 @@ impl Keyring {
         self.keys[0].nonce(&self.uuid, &numbers)
     }
 
-    /// The key of directories that come to be encrypted.
-    pub fn first_identifier(&self) -> [u8; 16] {
-        self.keys[0].identifier()
+    /// The policy of directories that come to be encrypted, if names can be padded to so many bytes.
+    pub fn new_policy(&self, padding_bytes: usize) -> Option<Policy> {
+        let policy = Policy::new(self.keys[0].identifier(), padding_bytes)?;
+        Some(policy.with(self.encryption))
     }
 
     /// How long an encrypted target can be: it has a block, which ends in a NUL.
