@@ -15,6 +15,7 @@
 //! | [`guest`] | Debian's kernel in qemu |
 //! | [`nfs`] | the kernel's NFS client, in a guest |
 //! | [`reiserfs`] | images that the last kernels with reiserfs have filled, in a guest |
+//! | [`encrypted`] | the tests of encrypted images, in a guest whose kernel has more ciphers |
 //! | [`ceph`] | an image on a cluster of Ceph, through qemu-nbd |
 //! | [`memory`] | the server's memory under a limit |
 //! | [`soak`] | mixed load for long on an image that is nearly full |
@@ -44,6 +45,7 @@ pub mod check;
 pub mod crash;
 pub mod demo;
 pub mod differential;
+pub mod encrypted;
 pub mod fsx;
 pub mod fuse_device;
 pub mod fuzz;

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::{
-    acl, bad_input, boot, build, ceph, crash, differential, fsx, fuzz, images, kill, lock_teeth,
-    memory, mkfs, nfs, package, pjdfstest, python, reiserfs, tsan, unprivileged,
+    acl, bad_input, boot, build, ceph, crash, differential, encrypted, fsx, fuzz, images, kill,
+    lock_teeth, memory, mkfs, nfs, package, pjdfstest, python, reiserfs, tsan, unprivileged,
 };
 use xtask::{check, demo, matrix, public_api, setup, soak, style, suite, teeth};
 
@@ -193,6 +193,8 @@ enum What {
     Reiserfs(reiserfs::Options),
     /// Images that finefs builds, as tar, mke2fs and the kernel see them
     Build(build::Options),
+    /// Encrypted images by turns with a guest's kernel, which has more ciphers
+    Encrypted,
     /// A guest boots what finefs builds
     Boot,
     /// An image on a cluster of Ceph, through qemu-nbd
@@ -213,6 +215,7 @@ impl What {
                 | What::Crash(_)
                 | What::Faults(_)
                 | What::Nfs(_)
+                | What::Encrypted
         )
     }
 }
@@ -350,6 +353,7 @@ fn prove(options: Prove) -> Result<()> {
         What::Nfs(own) => nfs::run(&finefs()?, &parent, own, options.seed, &mut report)?,
         What::Reiserfs(own) => reiserfs::run(&finefs()?, &parent, own, &mut report)?,
         What::Build(own) => build::run(&finefs()?, &parent, own, &mut report)?,
+        What::Encrypted => encrypted::run(&parent, &mut report)?,
         What::Boot => boot::run(&finefs()?, &parent, &mut report)?,
         What::Ceph => ceph::run(&server()?, &parent, options.seed, &mut report)?,
         What::List => {}

@@ -116,6 +116,7 @@ impl Options {
             ),
             ("reiserfs", by_size(&[], &["--long"])),
             ("boot", Vec::new()),
+            ("encrypted", Vec::new()),
             (
                 "memory",
                 by_size(&["--files", "200000", "--cache-mib", "16"], &[]),

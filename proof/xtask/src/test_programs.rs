@@ -122,6 +122,11 @@ pub fn package_in(directory: &Path) -> Result<String> {
 }
 
 impl Program {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Runs it to its end.
     pub fn output(&self, how: How<'_>) -> Result<run::Output> {
         let mut command = Command::new(&self.path);

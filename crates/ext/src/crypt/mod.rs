@@ -205,7 +205,7 @@ impl Keyring {
         self.keys[0].nonce(&self.uuid, &numbers)
     }
 
-    /// The policy of directories that come to be encrypted, if names can be padded to so many bytes.
+    /// The policy of directories that come to be encrypted, if names can be padded so.
     pub fn new_policy(&self, padding_bytes: usize) -> Option<Policy> {
         let policy = Policy::new(self.keys[0].identifier(), padding_bytes)?;
         Some(policy.with(self.encryption))
