@@ -240,6 +240,18 @@ mod tests {
         assert_eq!(Policy::new([7; 16], 5), None);
     }
 
+    /// Linux `include/uapi/linux/fscrypt.h`, `fscrypt_valid_enc_modes_v2()`.
+    #[test]
+    fn modes_are_the_kernels() {
+        let policy = Policy::new([7; 16], 32).expect("a padding");
+        let modes = Encryption::ALL.map(|encryption| {
+            let policy = policy.with(encryption);
+            (policy.contents_mode, policy.names_mode)
+        });
+        assert_eq!(modes, [(1, 4), (1, 10), (5, 6), (9, 9)]);
+        assert_eq!(policy.with(Encryption::default()), policy);
+    }
+
     #[test]
     fn names_are_padded() {
         let lengths = |padding| {

@@ -135,9 +135,7 @@ impl NameCipher {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The pairs of modes that are known.
-    const MODES: [(u8, u8); 4] = [(1, 4), (1, 10), (5, 6), (9, 9)];
+    use finefs_ext_disk::fscrypt::Encryption;
 
     pub(super) fn bytes<const N: usize>(hex: &str) -> [u8; N] {
         let bytes = unhex(hex);
@@ -194,7 +192,7 @@ mod tests {
     #[test]
     fn names_come_back() {
         let key = MasterKey::new(&[1; 64]).expect("a key");
-        for modes in MODES {
+        for modes in Encryption::ALL.map(Encryption::modes) {
             let policy = policy(modes, 0);
             let cipher = NameCipher::new(&key, &identity(&policy, &[5; 16])).expect("known");
             for length in 1..=255 {
@@ -211,7 +209,7 @@ mod tests {
     #[test]
     fn contents_come_back() {
         let key = MasterKey::new(&[1; 64]).expect("a key");
-        for modes in MODES {
+        for modes in Encryption::ALL.map(Encryption::modes) {
             for (log2_unit_bytes, block_bytes) in [(0, 1024), (9, 4096), (0, 65_536)] {
                 let policy = Policy {
                     log2_unit_bytes,
@@ -264,7 +262,7 @@ mod tests {
             assert!(names == contents || names.is_none());
             contents
         };
-        for modes in MODES {
+        for modes in Encryption::ALL.map(Encryption::modes) {
             assert_eq!(make(&long, &policy(modes, 0)), None);
             let is_short = (modes != (5, 6)).then_some(Why::ShortKey(32));
             assert_eq!(make(&short, &policy(modes, 0)), is_short);
@@ -284,10 +282,10 @@ mod tests {
     fn no_two_files_are_encrypted_alike() {
         let key = MasterKey::new(&[1; 64]).expect("a key");
         let mut seen = std::collections::HashSet::new();
-        let policies = MODES.map(|modes| policy(modes, 0)).into_iter();
+        let policies = Encryption::ALL.map(|encryption| policy(encryption.modes(), 0));
         let shared = [((1, 4), 8), ((1, 4), 16), ((1, 10), 8), ((9, 9), 4)];
         let shared = shared.map(|(modes, flags)| policy(modes, flags));
-        for policy in policies.chain(shared) {
+        for policy in policies.into_iter().chain(shared) {
             for (nonce, ino) in [(&[1; 16], 12), (&[2; 16], 13)] {
                 let file = FileIdentity {
                     ino,
