@@ -69,6 +69,8 @@ pub static LOG: LockClass = LockClass::new("ns.log", 55);
 pub static THAW: LockClass = LockClass::new("ns.thaw", 57);
 /// What wakes the threads that commit and fold.
 pub static WAKEUP: LockClass = LockClass::new("ns.wakeup", 58);
+/// What is left of leaves of the inode table that were packed; a leaf.
+pub static INODE_SLOTS: LockClass = LockClass::new("ns.inode_slots", 59);
 /// What is left of work that several threads share; a leaf.
 pub static PIECES: LockClass = LockClass::new("ns.pieces", 59);
 /// The free lists of the memory store.

@@ -16,6 +16,9 @@
 //! what is so since the last time. To use an inode takes the mark away, by the same look at its
 //! state that tells whether it is gone.
 //!
+//! The inode table gives back what it takes for inodes that are not in memory, once that is a good
+//! part of the limit.
+//!
 //! Directories of many names are given back name by name, also while they are in use, where the
 //! store finds names one by one: see [`partial`](crate::names::name_table). Where it does not, to
 //! load one again takes long, so it goes only if nobody used it from one sweep to the next: beyond
@@ -54,6 +57,9 @@ const EVICTED_AT_ONCE: usize = 512;
 
 /// Buckets of a large directory that names are taken out of while the gate is closed once.
 const SHED_AT_ONCE: usize = 1024;
+
+/// Leaves of the inode table that are packed while the gate is closed once.
+const PACKED_AT_ONCE: usize = 256;
 
 /// Inodes that the hand passes under one guard: what others retire meanwhile has to wait.
 const PASSED_AT_ONCE: usize = 8192;
@@ -173,6 +179,7 @@ impl Volume {
         // Whoever waited for the lock finds that it is done.
         let has_ended = self.memory.surplus() == 0 || {
             let evicted = self.turn_hand(&mut hand);
+            self.pack_inode_table();
             self.memory.surplus() == 0 || evicted > self.memory.bytes() / WORTH_PART
         };
         let committed = match has_ended {
@@ -297,6 +304,25 @@ impl Volume {
         let change = inode.count(inode.bytes(guard));
         self.memory.add(change);
         -change
+    }
+
+    /// Gives back what the inode table takes for inodes that are not in memory.
+    fn pack_inode_table(&self) {
+        if (self.inodes.bytes() as u64) < self.memory.part() {
+            return;
+        }
+        let mut from = Some(Ino(0));
+        while let Some(first) = from {
+            let guard = &crossbeam_epoch::pin();
+            let (leaves, next) = self.inodes.without_cells(first, PACKED_AT_ONCE, guard);
+            from = next;
+            let _gate = self.gate.write();
+            if self.committer.is_closed() {
+                return;
+            }
+            self.inodes.pack(&leaves, guard);
+        }
+        self.memory.set_fixed(self.inodes.bytes());
     }
 
     fn is_evictable(&self, inode: &Inode) -> bool {

@@ -6,7 +6,7 @@
 //! | `references`, `split_references` | users, counted so that CPUs do not pass its line around |
 //! | `marks` | what is said of it in a bit each |
 //! | `size` | the memory that it takes |
-//! | `inode_table` | the inodes in memory, by number |
+//! | `inode_table`, `slots` | the inodes in memory, by number; the memory that the table takes |
 //! | `acl`, `acl_cell` | what an ACL says and whom it lets; where permission checks find it |
 //!
 //! # Data model
@@ -32,6 +32,7 @@ pub(crate) mod inode_table;
 mod marks;
 pub(crate) mod references;
 mod size;
+pub(crate) mod slots;
 mod split_references;
 
 use std::collections::BTreeMap;

@@ -124,6 +124,11 @@ impl Namespace {
         self.memory.bytes().max(0) as u64
     }
 
+    /// Bytes of the table that finds inodes by their numbers, which `cached_bytes` has not in it.
+    pub fn inode_table_bytes(&self) -> usize {
+        self.inodes.bytes()
+    }
+
     /// True when every change is refused.
     pub fn is_read_only(&self) -> bool {
         self.options.is_read_only

@@ -449,7 +449,7 @@ impl Namespace {
             child.set_time(Time::Changed, now);
             dir.set_modified(now);
             held.note_generation(|| self.log.current());
-            let unnaming = self.inodes.begin_unnaming(child);
+            let unnaming = self.inodes.begin_unnaming(child, guard);
             held.remove(node, guard);
             drop(unnaming);
             drop(lock);
@@ -578,7 +578,7 @@ impl Namespace {
         dir.add_directory_links(-1, self.geometry.directory_links_counted_max);
         dir.set_modified(now);
         held.kill(names, guard);
-        let unnaming = self.inodes.begin_unnaming(child);
+        let unnaming = self.inodes.begin_unnaming(child, guard);
         held.get(0).note_generation(|| self.log.current());
         held.get(0).remove(node, guard);
         drop(unnaming);

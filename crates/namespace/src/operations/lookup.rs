@@ -8,7 +8,7 @@ use crate::access::permission::EXECUTE;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::types::{Attributes, Caller, Ino};
-use crate::inode::inode_table::InodeSlot;
+use crate::inode::slots::InodeSlot;
 use crate::inode::{INODE_BYTES, Inode};
 use crate::names::name_table::{HashedName, NameTable, Node};
 use crate::names::path_cache::{End, Way};
@@ -164,9 +164,12 @@ impl Namespace {
     /// True for a directory that finds names whatever their case: what one name leads to changes
     /// with others.
     pub fn folds_names(&self, dir: Ino) -> bool {
+        if self.geometry.folding.is_none() {
+            return false;
+        }
+        let _gate = self.gate.read();
         let guard = &crossbeam_epoch::pin();
-        self.geometry.folding.is_some()
-            && (self.inode(dir, guard)).is_ok_and(|dir| dir.flags().contains(FileFlags::CASEFOLD))
+        (self.inode(dir, guard)).is_ok_and(|dir| dir.flags().contains(FileFlags::CASEFOLD))
     }
 
     /// EINVAL for a name that is no text, where a directory that folds case is strict about that.
@@ -218,9 +221,9 @@ impl Namespace {
     /// What is at the end of a way, if that is remembered and still holds, and the inode is in
     /// memory.
     #[inline]
-    pub(crate) fn known<'g>(&'g self, way: Way, guard: &'g Guard) -> Option<Named<'g>> {
+    pub(crate) fn known<'g>(&self, way: Way, guard: &'g Guard) -> Option<Named<'g>> {
         let end = self.paths.find(way)?;
-        let slot = self.inodes.slot(end.ino)?;
+        let slot = self.inodes.slot(end.ino, guard)?;
         let inode = slot.cell(guard).filter(|inode| inode.is_usable())?;
         // The cell first: another inode of this number is there only after this one lost its names.
         let named = Named::as_of(inode, slot, end.name_seq);
@@ -230,7 +233,10 @@ impl Namespace {
     /// Remembers that a way led to what its last name was found to name.
     pub(crate) fn remember(&self, way: Way, found: Named<'_>, guard: &Guard) {
         let inode = found.inode;
-        let name_seq = self.inodes.slot(inode.ino).and_then(InodeSlot::name_seq);
+        let name_seq = self
+            .inodes
+            .slot(inode.ino, guard)
+            .and_then(InodeSlot::name_seq);
         if let Some(name_seq) = name_seq
             && found.is_by_name()
             && found.is_named(guard)

@@ -516,8 +516,8 @@ impl Namespace {
         let (to, moved) = (&renaming.to, renaming.moved);
         let moving = renaming.moves_directory().then(|| self.paths.begin_move());
         let unnaming = (
-            self.inodes.begin_unnaming(moved),
-            (renaming.victim).map(|victim| self.inodes.begin_unnaming(victim)),
+            self.inodes.begin_unnaming(moved, guard),
+            (renaming.victim).map(|victim| self.inodes.begin_unnaming(victim, guard)),
         );
         for side in [0, 1] {
             held.get(side).note_generation(|| self.log.current());

@@ -103,6 +103,48 @@ fn references_are_given_back_while_it_is_out_of_memory() {
     w.finish();
 }
 
+/// Of more inodes than a leaf of the inode table has, so that there are leaves without any.
+#[test]
+fn references_outlive_the_inode_table() {
+    const FILES: usize = 2000;
+    let w = World::new();
+    let made: Vec<Ino> = (0..FILES)
+        .map(|number| {
+            let name = format!("{number}");
+            let made = (w.namespace).create_file(&w.user, w.root, name.as_bytes(), 0o640);
+            made.unwrap().ino
+        })
+        .collect();
+    let taken = w.namespace.inode_table_bytes();
+    w.namespace.sync().unwrap();
+    w.namespace.sync().unwrap();
+    let left = w.namespace.inode_table_bytes();
+    assert!(left < taken / 4, "{left} of {taken}");
+    for (number, ino) in made.iter().enumerate() {
+        let name = format!("{number}");
+        let remove = || (w.namespace).remove_file(&w.user, w.root, name.as_bytes());
+        match number % 3 {
+            // It lives on by its reference.
+            0 => {
+                remove().unwrap();
+                assert!(w.namespace.attributes(*ino).is_ok());
+                w.namespace.forget(*ino, 1);
+            }
+            1 => {
+                w.namespace.forget(*ino, 1);
+                remove().unwrap();
+            }
+            _ => {
+                w.namespace.reference(*ino).unwrap();
+                w.namespace.forget(*ino, 2);
+                remove().unwrap();
+            }
+        }
+        assert_eq!(w.namespace.attributes(*ino), Err(Error::Stale));
+    }
+    w.finish();
+}
+
 #[test]
 fn an_open_file_is_read_and_written_after_it_came_back() {
     let w = World::new();
