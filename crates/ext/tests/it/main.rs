@@ -25,6 +25,7 @@ mod kernel_mount;
 mod keyed;
 mod large_directories;
 mod marks;
+mod memory_account;
 mod mixed_maps;
 mod orphan_faults;
 mod quota_room;

@@ -78,11 +78,37 @@ pub(crate) unsafe fn retire<T: Send + 'static>(object: Shared<'_, T>, guard: &Gu
         guard.defer(move || drop(garbage));
     }
     if let Ok(Some(may_go)) = sealed {
-        guard.defer(move || may_go.store(true, Ordering::Release));
-        guard.flush();
-        while let Some(bag) = RETIRED.with_borrow_mut(Retired::take) {
-            drop(bag);
-        }
+        pass_on(may_go, guard);
+    }
+}
+
+/// The same for what takes much memory: its bag does not wait for others.
+///
+/// # Safety
+/// As for [`retire`].
+pub(crate) unsafe fn retire_large<T: Send + 'static>(object: Shared<'_, T>, guard: &Guard) {
+    // SAFETY: passed on.
+    unsafe { retire(object, guard) };
+    seal(guard);
+}
+
+/// Seals the open bag, if there is anything in it.
+fn seal(guard: &Guard) {
+    let sealed = RETIRED.try_with(|retired| {
+        let mut retired = retired.borrow_mut();
+        (!retired.open.is_empty()).then(|| retired.seal())
+    });
+    if let Ok(Some(may_go)) = sealed {
+        pass_on(may_go, guard);
+    }
+}
+
+/// The news that a sealed bag may go passes through the epochs; those that may go now do.
+fn pass_on(may_go: Arc<AtomicBool>, guard: &Guard) {
+    guard.defer(move || may_go.store(true, Ordering::Release));
+    guard.flush();
+    while let Some(bag) = RETIRED.with_borrow_mut(Retired::take) {
+        drop(bag);
     }
 }
 
@@ -93,6 +119,7 @@ const FRUITLESS_STEPS_MAX: usize = 4;
 /// Destroys what this thread has retired and may go by now. For who has retired much under one
 /// guard and will perhaps retire nothing for long: nothing of it could go before that guard ended.
 pub(crate) fn settle() {
+    seal(&crossbeam_epoch::pin());
     let mut fruitless = 0;
     while fruitless < FRUITLESS_STEPS_MAX && RETIRED.with_borrow(Retired::has_sealed) {
         crossbeam_epoch::pin().flush();
@@ -112,13 +139,14 @@ impl Retired {
     /// Puts an object into the open bag; when that is full seals it, and gives its flag.
     fn put(&mut self, garbage: Option<Garbage>) -> Option<Arc<AtomicBool>> {
         self.open.extend(garbage);
-        if self.open.len() < BAG {
-            return None;
-        }
+        (self.open.len() >= BAG).then(|| self.seal())
+    }
+
+    fn seal(&mut self) -> Arc<AtomicBool> {
         let bag = std::mem::replace(&mut self.open, Vec::with_capacity(BAG));
         let may_go = Arc::new(AtomicBool::new(false));
         self.sealed.push_back((Arc::clone(&may_go), bag));
-        Some(may_go)
+        may_go
     }
 
     /// The oldest bag, if it may go.

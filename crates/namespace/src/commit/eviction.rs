@@ -49,7 +49,7 @@ use crate::base::retire;
 use crate::base::types::Ino;
 use crate::commit::volume::Volume;
 use crate::commit::wakeup::{self, Wakeup};
-use crate::inode::{Core, FileBody, Inode};
+use crate::inode::{Core, FileBody, INODE_BYTES, Inode};
 use crate::names::name_table::Coverage;
 
 /// Inodes that are evicted while the gate is closed once: some hundred microseconds.
@@ -134,10 +134,10 @@ impl Volume {
     }
 
     /// An inode leaves memory: tells how many bytes it had.
-    pub(crate) fn discount(&self, core: &Core) -> i64 {
-        let change = core.count(0);
-        self.memory.add(change);
-        -change
+    pub(crate) fn discount(&self, inode: &Inode) -> i64 {
+        let bytes = inode.loaded().map_or(INODE_BYTES, Core::discount);
+        self.memory.add(-bytes);
+        bytes
     }
 
     #[cold]
@@ -325,14 +325,14 @@ impl Volume {
         self.memory.set_fixed(self.inodes.bytes());
     }
 
+    /// True for what is on the store as it is in memory, or was not even loaded: its number was
+    /// asked for in vain.
     fn is_evictable(&self, inode: &Inode) -> bool {
-        inode.loaded().is_some_and(|core| {
-            inode.references.may_be_kept_apart()
-                && inode.ino != self.geometry.root
-                && !self.log.is_dirty(core)
-                && !self.is_unsynced(core)
-                && !core.has_file_locks()
-        })
+        inode.references.may_be_kept_apart()
+            && inode.ino != self.geometry.root
+            && inode.loaded().is_none_or(|core| {
+                !self.log.is_dirty(core) && !self.is_unsynced(core) && !core.has_file_locks()
+            })
     }
 
     /// True when data was overwritten that no commit has written out, which a sync must find; or
@@ -352,8 +352,11 @@ impl Volume {
             if !inode.references.is_idle() || !self.is_evictable(inode) {
                 continue;
             }
-            let lock = inode.lock();
-            if let Some(references) = inode.references.evict(&lock) {
+            let references = match inode.loaded() {
+                Some(core) => inode.references.evict(&core.lock()),
+                None => Some(inode.references.evict_unloaded()),
+            };
+            if let Some(references) = references {
                 self.inodes.keep_references(inode, references, guard);
                 evicted += self.discount(inode);
             }

@@ -39,6 +39,11 @@ impl InlineData {
         self.is_inline().then(|| content.clone())
     }
 
+    /// Bytes of the content; none where it lies in blocks.
+    pub fn length_bytes(&self) -> usize {
+        self.content.lock().len()
+    }
+
     /// Reads from `offset_bytes` on; `None` where the content lies in blocks.
     pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Option<usize> {
         let content = self.content.lock();

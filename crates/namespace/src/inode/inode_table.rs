@@ -67,9 +67,14 @@ impl InodeTable {
         Unnaming(name_seq)
     }
 
-    /// The cell of `ino`, an unloaded one put there where there is none; inside the gate. `None` for
-    /// a number that no store gives.
-    pub fn get_or_insert<'g>(&self, ino: Ino, guard: &'g Guard) -> Option<&'g Inode> {
+    /// The cell of `ino`, an unloaded one put there, and told of, where there is none; inside the
+    /// gate. `None` for a number that no store gives.
+    pub fn get_or_insert<'g>(
+        &self,
+        ino: Ino,
+        guard: &'g Guard,
+        note_new: impl FnOnce(),
+    ) -> Option<&'g Inode> {
         if let Some(found) = self.get(ino, guard) {
             return Some(found);
         }
@@ -82,23 +87,34 @@ impl InodeTable {
             let fresh = Owned::new(Inode::unloaded(ino, references_in(now).unwrap_or(0)));
             let put = slot.compare_exchange(now, fresh, Ordering::AcqRel, Ordering::Acquire, guard);
             if let Ok(installed) = put {
+                note_new();
                 return cell_in(installed);
             }
         }
     }
 
-    /// Puts a created inode in its slot, over the cell of an earlier inode of that number which is
-    /// gone; inside the gate. `None` when the number is out of range.
-    pub fn insert<'g>(&self, inode: Owned<Inode>, guard: &'g Guard) -> Option<&'g Inode> {
+    /// Puts a created inode in its slot, inside the gate; also gives what was there: the cell of an
+    /// earlier inode of that number which is gone, or one whose number was asked for in vain.
+    /// `None` when the number is out of range.
+    pub fn insert<'g>(
+        &self,
+        inode: Owned<Inode>,
+        guard: &'g Guard,
+    ) -> Option<(&'g Inode, Option<&'g Inode>)> {
         let slot = &self.slots.get_or_make(inode.ino, guard)?.cell;
         let fresh = inode.into_shared(guard);
         let old = slot.swap(fresh, Ordering::AcqRel, guard);
         if let Some(earlier) = cell_in(old) {
             debug_assert!(earlier.is_gone() || earlier.loaded().is_none());
+            if !earlier.is_gone() {
+                // Before the new inode can be found on the store: who loads this cell then looks
+                // again.
+                earlier.references.evict_unloaded();
+            }
             // SAFETY: the slot no longer names it, so no later guard can reach it.
             unsafe { retire(old, guard) };
         }
-        cell_in(fresh)
+        Some((cell_in(fresh)?, cell_in(old)))
     }
 
     /// Takes a cell that is gone out of the table.

@@ -151,7 +151,7 @@ pub(crate) struct Core {
     words: Words,
     times: [AtomicU64; 4],
     pub body: Body,
-    /// Bytes that it was counted for, see [`Core::count`].
+    /// Bytes that it was counted for, see `size`.
     counted: AtomicU64,
     /// Order of the records of this inode.
     sequence: AtomicU64,
@@ -302,6 +302,12 @@ impl FileBody {
             inline: config.has_inline_data.then(inline),
             write_errors: WriteErrors::new(),
         }
+    }
+
+    /// Bytes that the content takes which lies in the inode.
+    fn inline_bytes(&self) -> usize {
+        let inline = self.inline.as_ref();
+        inline.map_or(0, |inline| size_of::<InlineData>() + inline.length_bytes())
     }
 
     /// The content, while it lies in the inode.

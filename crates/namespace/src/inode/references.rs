@@ -268,8 +268,13 @@ impl References {
         if !self.may_be_kept_apart() {
             return None;
         }
-        let before = self.life.fetch_or(GONE | EVICTED, Ordering::AcqRel);
-        Some(before & REFERENCES)
+        Some(self.evict_unloaded())
+    }
+
+    /// Puts a cell out of memory that was never loaded, so that nobody can have its lock: gives the
+    /// references that there are.
+    pub fn evict_unloaded(&self) -> u64 {
+        self.life.fetch_or(GONE | EVICTED, Ordering::AcqRel) & REFERENCES
     }
 }
 

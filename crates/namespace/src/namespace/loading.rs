@@ -29,7 +29,8 @@ impl Namespace {
     fn inode_slowly<'g>(&self, ino: Ino, guard: &'g Guard) -> Result<&'g Inode> {
         loop {
             let cell = if self.store.can_reload() || ino == self.root() {
-                self.inodes.get_or_insert(ino, guard)
+                let note_new = || self.note_memory(INODE_BYTES);
+                self.inodes.get_or_insert(ino, guard, note_new)
             } else {
                 self.inodes.get(ino, guard)
             }
@@ -42,8 +43,12 @@ impl Namespace {
                 Ok(Core::from_image(image, self.inode_config()))
             })?;
             if is_fresh {
-                self.note_memory(INODE_BYTES);
                 self.recount(core);
+                if cell.is_evicted() {
+                    // The cell was discounted, not loaded, when another took its place.
+                    self.memory.add(INODE_BYTES);
+                    self.discount(cell);
+                }
             }
             if !cell.is_gone() {
                 // A cell that was put where a freed inode's had been may be loaded as the next

@@ -158,7 +158,12 @@ impl Namespace {
 
     pub(crate) fn insert<'g>(&self, inode: Owned<Inode>, guard: &'g Guard) -> Result<&'g Inode> {
         self.note_memory(INODE_BYTES);
-        self.inodes.insert(inode, guard).ok_or(Error::NoSpace)
+        let inserted = self.inodes.insert(inode, guard);
+        let (inode, earlier) = inserted.ok_or(Error::NoSpace)?;
+        if let Some(earlier) = earlier {
+            self.discount(earlier);
+        }
+        Ok(inode)
     }
 
     /// The attributes of a new inode, if quotas let its owner have it.

@@ -145,6 +145,74 @@ fn references_outlive_the_inode_table() {
     w.finish();
 }
 
+/// Numbers of one CPU's log that another one's frees, and that are given anew while that is
+/// committed: the account is what it was.
+#[test]
+fn the_account_of_memory_does_not_drift() {
+    let w = World::new();
+    let at_rest = || {
+        w.namespace.sync().unwrap();
+        w.namespace.sync().unwrap();
+        w.namespace.cached_bytes()
+    };
+    let name = |number: u64| format!("{number}").into_bytes();
+    // The directory's own room.
+    for number in 0..20 {
+        let made = (w.namespace).create_file(&w.user, w.root, &name(number), 0o640);
+        w.namespace.forget(made.unwrap().ino, 1);
+    }
+    for number in 0..20 {
+        let removed = (w.namespace).remove_file(&w.user, w.root, &name(number));
+        removed.unwrap();
+    }
+    let before = at_rest();
+    let (begin, end) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..200 {
+                begin.wait();
+                let _ = (w.namespace).remove_file(&w.user, w.root, &name(round));
+                end.wait();
+            }
+        });
+        for round in 0..200 {
+            let made = (w.namespace).create_file(&w.user, w.root, &name(round), 0o640);
+            w.namespace.forget(made.unwrap().ino, 1);
+            begin.wait();
+            end.wait();
+            let again = (w.namespace).create_file(&w.user, w.root, b"again", 0o640);
+            w.namespace.forget(again.unwrap().ino, 1);
+            (w.namespace)
+                .remove_file(&w.user, w.root, b"again")
+                .unwrap();
+            if round % 3 == 0 {
+                w.namespace.sync().unwrap();
+            }
+        }
+    });
+    assert_eq!(at_rest(), before);
+    w.finish();
+}
+
+/// What is asked for in vain takes no memory for good.
+#[test]
+fn numbers_that_are_not_in_use_leave_memory() {
+    let w = World::new();
+    let ino = w.file(1);
+    w.namespace.forget(ino, 1);
+    w.namespace.sync().unwrap();
+    w.namespace.sync().unwrap();
+    let before = (w.namespace.cached_bytes(), w.namespace.inode_table_bytes());
+    for number in 1000..3000 {
+        assert_eq!(w.namespace.attributes(Ino(number)), Err(Error::Stale));
+    }
+    w.namespace.sync().unwrap();
+    w.namespace.sync().unwrap();
+    let after = (w.namespace.cached_bytes(), w.namespace.inode_table_bytes());
+    assert_eq!(after, before);
+    w.finish();
+}
+
 #[test]
 fn an_open_file_is_read_and_written_after_it_came_back() {
     let w = World::new();

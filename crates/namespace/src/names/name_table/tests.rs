@@ -46,7 +46,7 @@ fn end_growth(table: &NameTable, fresh: Shared<'_, Table>, guard: &Guard) {
     let old = Shared::from(std::ptr::from_ref(table.current(guard)));
     table.table.store(fresh, Ordering::Release);
     // SAFETY: `table.table` no longer names it.
-    unsafe { retire(old, guard) };
+    unsafe { crate::base::retire::retire(old, guard) };
 }
 
 fn names_after(table: &NameTable, after: u64) -> Vec<(u64, String)> {
