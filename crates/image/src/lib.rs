@@ -41,6 +41,8 @@ pub mod compare;
 pub mod convert;
 pub mod copy;
 mod error;
+#[cfg(feature = "gpt")]
+mod guid_table;
 mod host;
 mod inside;
 #[cfg(feature = "build")]

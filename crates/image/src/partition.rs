@@ -5,16 +5,16 @@
 //! would have it.
 //!
 //! # References
-//! UEFI Specification 2.10, chapter 5; the MBR with its chain of extended boot records as Linux's
-//! `block/partitions/msdos.c` follows it: a logical partition's start counts from its own record,
-//! the next record's from the first.
+//! The MBR with its chain of extended boot records as Linux's `block/partitions/msdos.c` follows it:
+//! a logical partition's start counts from its own record, the next record's from the first.
 
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io;
 
 use finefs_block::BlockDevice;
 use finefs_reiser_disk::superblock as reiserfs;
-use gpt::GptConfig;
-use gpt::disk::LogicalBlockSize;
+
+#[cfg(feature = "gpt")]
+use crate::guid_table::partitions as of_gpt;
 
 /// A partition of a disk image.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,6 +68,12 @@ pub(crate) fn end_of_table(disk: &dyn BlockDevice) -> Option<u64> {
         .max()
 }
 
+#[cfg(not(feature = "gpt"))]
+fn of_gpt(_disk: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
+    let reason = "has a GUID partition table, which this build of finefs cannot read";
+    Err(io::Error::new(io::ErrorKind::Unsupported, reason))
+}
+
 /// The label in the superblock that starts 1,024 bytes into a file system.
 fn ext_label(disk: &dyn BlockDevice, start_bytes: u64) -> Option<String> {
     let mut superblock = [0; 136];
@@ -87,87 +93,6 @@ fn reiserfs_label(disk: &dyn BlockDevice, start_bytes: u64) -> Option<String> {
     let label = reiserfs::Superblock::parse(&bytes).ok()?.label();
     let label = label.split(|byte| *byte == 0).next()?;
     Some(String::from_utf8_lossy(label).into_owned())
-}
-
-/// A device with a position, read only.
-struct Cursor<'a> {
-    disk: &'a dyn BlockDevice,
-    at: u64,
-}
-
-impl std::fmt::Debug for Cursor<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.disk.describe())
-    }
-}
-
-impl Read for Cursor<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let rest = self.disk.len_bytes().saturating_sub(self.at);
-        let length = rest.min(buffer.len() as u64) as usize;
-        self.disk.read_at(self.at, &mut buffer[..length])?;
-        self.at += length as u64;
-        Ok(length)
-    }
-}
-
-impl Write for Cursor<'_> {
-    fn write(&mut self, _bytes: &[u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Seek for Cursor<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let at = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.disk.len_bytes().checked_add_signed(by),
-            SeekFrom::Current(by) => self.at.checked_add_signed(by),
-        };
-        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(self.at)
-    }
-}
-
-fn of_gpt(disk: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
-    let open = |size| {
-        let config = GptConfig::new().writable(false).logical_block_size(size);
-        config.open_from_device(Cursor { disk, at: 0 })
-    };
-    let mut sizes = [LogicalBlockSize::Lb512, LogicalBlockSize::Lb4096];
-    if disk.sector_bytes() == 4096 {
-        sizes.reverse();
-    }
-    let [first, second] = sizes;
-    let (disk, size) = match open(first) {
-        Ok(disk) => (disk, first.as_u64()),
-        Err(error) => match open(second) {
-            Ok(disk) => (disk, second.as_u64()),
-            Err(_) => return Err(io::Error::other(error.to_string())),
-        },
-    };
-    let used = disk
-        .partitions()
-        .iter()
-        .filter(|(_, entry)| entry.is_used());
-    let partition = |(number, entry): (&u32, &gpt::partition::Partition)| {
-        let length = entry
-            .last_lba
-            .checked_sub(entry.first_lba)?
-            .checked_add(1)?;
-        Some(Partition {
-            number: *number,
-            start_bytes: entry.first_lba.checked_mul(size)?,
-            length_bytes: length.checked_mul(size)?,
-            name: entry.name.clone(),
-            label: String::new(),
-        })
-    };
-    Ok(used.filter_map(partition).collect())
 }
 
 /// An entry of a boot record, in sectors.
@@ -364,13 +289,14 @@ mod tests {
         );
     }
 
+    #[cfg(feature = "gpt")]
     #[test]
     fn a_gpt_is_read() {
         let (_dir, path, file) = image();
         gpt::mbr::ProtectiveMBR::with_lb_size((64 << 11) - 1)
             .overwrite_lba0(&mut &file)
             .unwrap();
-        let mut disk = GptConfig::new()
+        let mut disk = gpt::GptConfig::new()
             .writable(true)
             .create_from_device(file.try_clone().unwrap(), None)
             .unwrap();

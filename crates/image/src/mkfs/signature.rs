@@ -104,10 +104,11 @@ fn reiserfs_of(device: &dyn BlockDevice, offset_bytes: u64) -> Option<String> {
 }
 
 fn table(device: &dyn BlockDevice) -> Option<String> {
-    match partition::partitions(device).ok()?.len() {
-        0 => None,
-        1 => Some("a partition table with a partition".to_owned()),
-        count => Some(format!("a partition table with {count} partitions")),
+    match partition::partitions(device).map(|found| found.len()) {
+        Err(error) => Some(format!("a partition table that cannot be read ({error})")),
+        Ok(0) => None,
+        Ok(1) => Some("a partition table with a partition".to_owned()),
+        Ok(count) => Some(format!("a partition table with {count} partitions")),
     }
 }
 
@@ -115,6 +116,17 @@ fn table(device: &dyn BlockDevice) -> Option<String> {
 mod tests {
     use super::*;
     use finefs_block::MemoryDevice;
+
+    /// One entry of a boot record says that there is such a table, and there is none.
+    #[test]
+    fn a_damaged_guid_table_is_one() {
+        let device = MemoryDevice::new(1 << 20);
+        device.write_at(450, &[0xEE]).unwrap();
+        device.write_at(510, &[0x55, 0xAA]).unwrap();
+        let found = signature(&device, 0).unwrap();
+        let expected = "a partition table that cannot be read";
+        assert!(found.starts_with(expected), "{found}");
+    }
 
     #[test]
     fn magic_numbers_are_found_where_the_file_system_starts() {
