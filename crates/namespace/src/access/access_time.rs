@@ -26,8 +26,7 @@ impl Namespace {
     /// Notes that an inode was read. Somebody has a reference on it.
     pub(crate) fn note_access(&self, inode: &Inode, atime: AtimeUpdate) {
         if let Some(now) = self.due_access(inode, atime) {
-            inode.set_time(Time::Accessed, now);
-            self.log_touch(inode);
+            self.log_times(inode.timed(Time::Accessed, now));
         }
     }
 

@@ -15,7 +15,7 @@ use crate::base::types::{Caller, FileKind, Ino};
 use crate::commit::oplog::{Group, Record};
 use crate::inode::acl::{Acl, AclKind};
 use crate::inode::acl_cell::AclMarks;
-use crate::inode::{Core, Ownership, Time, Xattrs};
+use crate::inode::{Core, Ownership, Stamped, Xattrs};
 use crate::namespace::{Namespace, Reservation};
 use crate::schemes::Call;
 
@@ -219,10 +219,10 @@ impl Namespace {
             if group.is_empty() {
                 return Ok(());
             }
-            self.log_group(|| group, reservation.take(), &[inode]);
+            let touched = [inode.changed(self.now())];
+            self.log_group(|| group, reservation.take(), &touched);
             publish(&mut values, kind, value);
             inode.set_acl(&lock, kind, acl, after);
-            inode.set_time(Time::Changed, self.now());
             Ok(())
         })
     }
@@ -238,13 +238,14 @@ impl Namespace {
     }
 
     /// Changes mode and owner as a chmod does: an access ACL gets the same permissions. The
-    /// evidence is the inode's lock; the reservation is for the attribute.
+    /// evidence is the inode's lock; the reservation is for the attribute. `touched` has the inode,
+    /// with its new times.
     pub(crate) fn set_mode(
         &self,
         inode: &Core,
         lock: &finefs_locks::MutexGuard<'_, crate::inode::Guarded>,
         after: Ownership,
-        reservation: Reservation<'_>,
+        (reservation, touched): (Reservation<'_>, &[Stamped<'_>]),
         guard: &Guard,
     ) -> Result<()> {
         let kind = AclKind::Access;
@@ -261,7 +262,7 @@ impl Namespace {
                 owned_record(inode, after),
             ]
         };
-        self.log_group(group, reservation.take(), &[inode]);
+        self.log_group(group, reservation.take(), touched);
         publish(&mut values, kind, value);
         inode.set_acl(lock, kind, acl, after);
         Ok(())

@@ -2,11 +2,12 @@
 //!
 //! # The protocol
 //! An operation appends one group of records to this CPU's shard while it holds the locks of all
-//! the objects that it changes, and publishes its effects after that. So an effect that anybody can
-//! see is in the log already. A cut takes the global side, which excludes every append for a
-//! moment: if B could have seen A, and B is before the cut, A is before it. The groups between two
-//! cuts are a *generation*. Before the cut the records of a shard may be taken out to be folded
-//! (`folding`), which takes them out of no generation.
+//! the objects that it changes, and publishes its effects after that. So an effect that anybody
+//! can see is in the log already. (Not so times, which are in no record: a commit takes them as it
+//! finds them, and they are set before the append.) A cut takes the global side, which excludes
+//! every append for a moment: if B could have seen A, and B is before the cut, A is before it. The
+//! groups between two cuts are a *generation*. Before the cut the records of a shard may be taken
+//! out to be folded (`folding`), which takes them out of no generation.
 //!
 //! # Invariants
 //! 1. A group is in one shard whole, so it is in one generation whole.
@@ -302,11 +303,11 @@ impl OperationLog {
 
     /// Appends the group of one operation, and marks the inodes it touches. Gives, now and then, a
     /// shard and how many records it has.
-    pub fn append(
+    pub fn append<'c>(
         &self,
         group: impl IntoIterator<Item = Record>,
         reserved_blocks: u64,
-        touched: &[&Core],
+        touched: impl IntoIterator<Item = &'c Core>,
     ) -> Option<(usize, usize)> {
         let mut shard = self.shards.local();
         let before = shard.logged.records.len();
@@ -436,7 +437,7 @@ mod tests {
             name: b"user.x".to_vec().into(),
             value: Some(vec![0; value].into()),
         };
-        log.append([record(4000), record(100)], 0, &[]);
+        log.append([record(4000), record(100)], 0, []);
         let heap_bytes = |cut: Cut| cut.rest.iter().map(|rest| rest.heap_bytes).sum::<usize>();
         assert!(log.has_uncommitted());
         assert_eq!(heap_bytes(log.cut()), 4112);

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | (here) | the inode: its words, what its kind adds, and its lock |
 //! | `references`, `split_references` | users, counted so that CPUs do not pass its line around |
+//! | `stamp` | its times, and how operations set them |
 //! | `marks` | what is said of it in a bit each |
 //! | `size` | the memory that it takes |
 //! | `inode_table`, `slots` | the inodes in memory, by number; the memory that the table takes |
@@ -17,7 +18,8 @@
 //! # Invariants
 //! 1. Attribute words are written under the inode's lock and inside its sequence count, so a
 //!    reader of [`Core::attributes`] sees them as of one moment. Times and the space count are
-//!    single words of their own, written without the lock.
+//!    single words of their own, written without the lock; a time before the record is appended
+//!    that tells of it (`stamp`).
 //! 2. A log record of this inode takes its number from `sequence` while holding the lock (or the
 //!    range of the data) that orders it against the records it conflicts with, and is appended
 //!    before that lock is released.
@@ -34,6 +36,7 @@ pub(crate) mod references;
 mod size;
 pub(crate) mod slots;
 mod split_references;
+mod stamp;
 
 use std::collections::BTreeMap;
 #[cfg(not(any(loom, feature = "shuttle")))]
@@ -62,6 +65,7 @@ use crate::names::name_table::NameTable;
 use crate::schemes::{DataLock, LockingScheme, Scheme};
 pub(crate) use marks::Capabilities;
 pub(crate) use size::INODE_BYTES;
+pub(crate) use stamp::{Stamped, Time};
 
 /// A cell of the inode table.
 #[repr(C)]
@@ -248,15 +252,6 @@ pub(crate) struct DirectoryBody {
     /// The directory that holds this one's name; its own number for the root. 0 until loaded.
     pub parent: AtomicU64,
     pub table: OnceLatch<NameTable>,
-}
-
-/// Which of the four times.
-#[derive(Clone, Copy)]
-pub(crate) enum Time {
-    Accessed,
-    Modified,
-    Changed,
-    Created,
 }
 
 /// In `dirty`: more than times changed.
@@ -695,23 +690,6 @@ impl Core {
 
     pub fn time(&self, which: Time) -> Timestamp {
         Timestamp::from_bits(self.times[which as usize].load(Ordering::Acquire))
-    }
-
-    /// True when it was another time.
-    pub fn set_time(&self, which: Time, to: Timestamp) -> bool {
-        let word = &self.times[which as usize];
-        // A hot directory's time line is written once a tick of the clock, not at each operation.
-        let has_changed = word.load(Ordering::Relaxed) != to.to_bits();
-        if has_changed {
-            word.store(to.to_bits(), Ordering::Release);
-        }
-        has_changed
-    }
-
-    /// Data changed now. True when it did at another time before.
-    pub fn set_modified(&self, now: Timestamp) -> bool {
-        let has_changed = self.set_time(Time::Modified, now);
-        self.set_time(Time::Changed, now) | has_changed
     }
 
     pub fn times(&self) -> Times {

@@ -69,7 +69,7 @@ impl Namespace {
             return;
         }
         let record = || Record::linked(inode, 0, LinkState::Freed);
-        self.log_group(|| [record()], 0, &[inode]);
+        self.log_group(|| [record()], 0, &[inode.untimed()]);
         drop(lock);
         self.reclaim_if(LinkState::Freed, inode, guard);
     }

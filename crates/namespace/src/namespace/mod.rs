@@ -11,7 +11,7 @@
 //! # Invariants
 //! 1. Whatever looks at inodes holds an [`Operation`]: it has entered the gate and pinned an epoch.
 //! 2. A log group is appended by [`Namespace::log_group`] only, with blocks that were reserved for
-//!    it.
+//!    it. Times are set there and by [`Namespace::log_times`] only, before the append.
 //!
 //! # May use
 //! All that is below operations.
@@ -37,7 +37,7 @@ use crate::commit::run::start_threads;
 use crate::commit::volume::Volume;
 use crate::data::write_errors::WriteErrors;
 use crate::file_lock::WaitsFor;
-use crate::inode::{Core, InodeConfig};
+use crate::inode::{Core, InodeConfig, Stamped};
 use crate::names::path_cache::PathCache;
 use crate::schemes::{Call, OuterGuard};
 
@@ -264,21 +264,32 @@ impl Namespace {
         }
     }
 
-    /// Appends a group to the log, if there is one, and lets the commit thread know when it grows
-    /// long.
+    /// Sets the times of what is touched, appends a group to the log, if there is one, and lets the
+    /// commit thread know when it grows long.
     #[inline]
     pub(crate) fn log_group<G: IntoIterator<Item = Record>>(
         &self,
         group: impl FnOnce() -> G,
         reserved_blocks: u64,
-        touched: &[&Core],
+        touched: &[Stamped<'_>],
     ) {
+        for stamped in touched {
+            stamped.set();
+        }
         if !self.keeps_log {
             return;
         }
-        let told = self.log.append(group(), reserved_blocks, touched);
+        let cores = touched.iter().map(|stamped| stamped.core());
+        let told = self.log.append(group(), reserved_blocks, cores);
         if let Some((shard, records)) = told {
             self.committer.folding.note_length(shard, records);
+        }
+    }
+
+    /// Sets times, and notes that if they were others.
+    pub(crate) fn log_times(&self, stamped: Stamped<'_>) {
+        if stamped.set() {
+            self.log_touch(stamped.core());
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::access::access_time::AtimeUpdate;
 use crate::access::acls::may_keep_setgid;
 use crate::access::permission::{WRITE, check_mutable, check_owner, check_unrestricted};
@@ -10,7 +12,7 @@ use crate::base::store::{Charge, InodeForm, Plan};
 use crate::base::types::{Attributes, Caller, FileKind, Ino, SetAttributes, SetTime};
 use crate::commit::oplog::Record;
 use crate::inode::acl::AclKind;
-use crate::inode::{Core, Inode, Ownership, Time};
+use crate::inode::{Core, Inode, Ownership, Stamped, Time};
 use crate::namespace::Namespace;
 use crate::operations::set_id::without_privileges;
 use crate::schemes::Call;
@@ -98,7 +100,6 @@ impl Namespace {
         if changes_acl && reservation.is_none() {
             return Ok(None);
         }
-        let now = self.now();
         let before = inode.ownership();
         let rights = |of: Ownership| (of.uid, of.gid, of.flags);
         if rights(before) != rights(judged) {
@@ -106,8 +107,10 @@ impl Namespace {
         }
         let after = owned_after(caller, inode, before, change);
         self.charge_change(caller, inode, before, after)?;
+        let touched = self.stamps(inode, change);
         if let Some(reservation) = reservation.filter(|_| changes_acl) {
-            self.set_mode(inode, &lock, after, reservation, &operation.guard)?;
+            let logged = (reservation, &touched[..]);
+            self.set_mode(inode, &lock, after, logged, &operation.guard)?;
         } else {
             let record = || match after == before {
                 true => Record::touched(inode),
@@ -117,31 +120,39 @@ impl Namespace {
                     to: after,
                 },
             };
-            self.log_group(|| [record()], 0, &[inode]);
+            self.log_group(|| [record()], 0, &touched);
             if after != before {
                 inode.set_ownership(&lock, after);
             }
         }
-        for (which, time) in [
+        Ok(Some(self.shown(inode, &operation.guard)))
+    }
+
+    /// An inode whose attributes change, with the times that it gets.
+    fn stamps<'c>(&self, inode: &'c Core, change: &SetAttributes) -> SmallVec<[Stamped<'c>; 4]> {
+        let now = self.now();
+        let to = |time| match time {
+            SetTime::Now => now,
+            SetTime::To(time) => self.as_stored(time),
+        };
+        let mut stamps = smallvec![inode.untimed()];
+        let times = [
             (Time::Accessed, change.accessed),
             (Time::Modified, change.modified),
-        ] {
-            match time {
-                Some(SetTime::Now) => _ = inode.set_time(which, now),
-                Some(SetTime::To(time)) => _ = inode.set_time(which, self.as_stored(time)),
-                None => {}
-            }
+        ];
+        for (which, time) in times {
+            stamps.extend(time.map(|time| inode.timed(which, to(time))));
         }
-        if let Some(time) = change.changed {
-            inode.set_time(Time::Changed, self.as_stored(time));
-        } else if change.permissions.is_some()
-            || sets_owner
-            || change.accessed.is_some()
-            || change.modified.is_some()
-        {
-            inode.set_time(Time::Changed, now);
-        }
-        Ok(Some(self.shown(inode, &operation.guard)))
+        let is_changed = change.permissions.is_some()
+            || change.uid.is_some()
+            || change.gid.is_some()
+            || times.iter().any(|(_, time)| time.is_some());
+        let changed = match change.changed {
+            Some(time) => Some(self.as_stored(time)),
+            None => is_changed.then_some(now),
+        };
+        stamps.extend(changed.map(|time| inode.changed(time)));
+        stamps
     }
 
     /// Asks the store for something on somebody's quota.

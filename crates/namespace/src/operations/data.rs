@@ -556,7 +556,7 @@ impl Namespace {
                 .map(|change| mapped(inode, change))
                 .chain(sized)
         };
-        self.log_group(group, reservation.take(), &[inode]);
+        self.log_group(group, reservation.take(), &[inode.modified(now)]);
         let mut blocks = 0;
         for extent in std::mem::take(&mut pending.extents) {
             let is_held = file.extents.insert(extent, guard);
@@ -570,7 +570,6 @@ impl Namespace {
         if grows {
             inode.set_size(&lock, end);
         }
-        inode.set_modified(now);
     }
 
     /// Notes that bytes changed at blocks that were mapped before, which the store has by now.
@@ -582,9 +581,7 @@ impl Namespace {
             unsynced.note(blocks, self.log.current());
         }
         // What is in this tick of the clock was noted with the first of them; see `sync`.
-        if file.inode.set_modified(now) {
-            self.log_touch(file.inode);
-        }
+        self.log_times(file.inode.modified(now));
     }
 
     /// Reserves what it takes to map so many new runs, behind a hole, and to split extents so many
@@ -672,7 +669,6 @@ impl Namespace {
             false => self.clear_tail(&file, size_before, size_bytes, guard)?,
         }
         let lock = inode.lock();
-        let now = self.now();
         let frees = !freed.is_empty();
         let group = || {
             let cleared = records_of(inode, &cut);
@@ -685,7 +681,9 @@ impl Namespace {
             };
             cleared.into_iter().chain(unmapped).chain([sized])
         };
-        self.log_group(group, reservation.take(), &[inode]);
+        // Also where the size is what it was (POSIX ftruncate()).
+        let touched = [inode.modified(self.now())];
+        self.log_group(group, reservation.take(), &touched);
         for range in &cut {
             (file.extents).convert(range.from, range.to, range.state, guard);
         }
@@ -695,8 +693,6 @@ impl Namespace {
             self.reclaim_blocks(&freed);
         }
         inode.set_size(&lock, size_bytes);
-        // Also where the size is what it was (POSIX ftruncate()).
-        inode.set_modified(now);
         Ok(())
     }
 

@@ -140,7 +140,7 @@ impl Namespace {
             let maps = maps.map(|change| mapped(inode, change));
             gone.into_iter().chain(maps).collect()
         };
-        self.log_group(group, reservation.take(), &[inode]);
+        self.log_group(group, reservation.take(), &[inode.untimed()]);
         file.extents.remove(blocks.start, blocks.end, guard);
         for extent in std::mem::take(&mut pending.extents) {
             let is_held = file.extents.insert(extent, guard);

@@ -15,7 +15,7 @@ use crate::base::file_flags::FileFlags;
 use crate::base::store::{LinkState, Plan};
 use crate::base::types::{Attributes, Caller, FileKind, Ino, NameBytes};
 use crate::commit::oplog::Record;
-use crate::inode::{Core, Inode, Time};
+use crate::inode::{Core, Inode};
 use crate::names::name_table::{Dead, HashedName, LockedBucket, NameTable, Request, lock_all};
 use crate::namespace::{Namespace, Operation, Reservation};
 use crate::operations::new_inode::New;
@@ -147,7 +147,8 @@ impl Namespace {
                 symlink: new.target.map(Into::into),
             };
             let entry = || entry_record(dir, &held, name, false, Some((attributes.ino, new.kind)));
-            let (blocks, touched) = (reservation.take(), [&**inode, &**dir]);
+            let touched = [inode.untimed(), dir.modified(attributes.times.created)];
+            let blocks = reservation.take();
             if is_directory {
                 let parent = Record::Parent {
                     dir: attributes.ino,
@@ -164,7 +165,6 @@ impl Namespace {
             } else {
                 self.log_new(|| [created(), entry()], inherited, blocks, touched);
             }
-            dir.set_modified(attributes.times.created);
             held.note_generation(|| self.log.current());
             wants_room |= table.insert(&held, name, attributes.ino, new.kind, guard);
         }
@@ -239,7 +239,7 @@ impl Namespace {
                 ]
             };
             let blocks = reservation.map_or(0, Reservation::take);
-            self.log_new(group, inherited, blocks, [inode]);
+            self.log_new(group, inherited, blocks, [inode.untimed()]);
             inode.set_unnamed(&lock, true);
             inode.references.unlink(&self.inodes.split_counts, &lock);
             Ok(attributes)
@@ -383,12 +383,11 @@ impl Namespace {
                 let linked = || Record::linked(inode, links + 1, LinkState::Linked);
                 let entry = || entry_record(dir, &held, name, false, Some((ino, inode.kind)));
                 let group = || [linked(), entry()];
-                self.log_group(group, reservation.take(), &[dir, inode]);
+                let touched = [dir.modified(now), inode.changed(now)];
+                self.log_group(group, reservation.take(), &touched);
                 inode.set_link_count(&lock, links + 1);
                 inode.references.relink(&lock);
                 inode.set_unnamed(&lock, false);
-                inode.set_time(Time::Changed, now);
-                dir.set_modified(now);
                 held.note_generation(|| self.log.current());
                 wants_room = table.insert(&held, name, ino, inode.kind, guard);
             }
@@ -444,10 +443,9 @@ impl Namespace {
             let links = child.link_count().saturating_sub(1);
             let link_state = self.link_state_of(child, &lock, links);
             let linked = || Record::linked(child, links, link_state);
-            self.log_group(|| [entry(), linked()], 0, &[dir, child]);
+            let touched = [dir.modified(now), child.changed(now)];
+            self.log_group(|| [entry(), linked()], 0, &touched);
             child.set_link_count(&lock, links);
-            child.set_time(Time::Changed, now);
-            dir.set_modified(now);
             held.note_generation(|| self.log.current());
             let unnaming = self.inodes.begin_unnaming(child, guard);
             held.remove(node, guard);
@@ -572,11 +570,10 @@ impl Namespace {
             ino: dir.ino,
             delta: -1,
         };
-        self.log_group(|| [entry(), linked(), unlinked], 0, &[dir, child]);
+        let touched = [dir.modified(now), child.changed(now)];
+        self.log_group(|| [entry(), linked(), unlinked], 0, &touched);
         child.set_link_count(&lock, 0);
-        child.set_time(Time::Changed, now);
         dir.add_directory_links(-1, self.geometry.directory_links_counted_max);
-        dir.set_modified(now);
         held.kill(names, guard);
         let unnaming = self.inodes.begin_unnaming(child, guard);
         held.get(0).note_generation(|| self.log.current());

@@ -298,14 +298,13 @@ impl Namespace {
             let unmapped = (length > 0).then(|| unmapped(inode, gone.start, length, &freed));
             cleared.into_iter().chain(unmapped)
         };
-        self.log_group(group, reservation.take(), &[inode]);
+        self.log_group(group, reservation.take(), &[inode.modified(now)]);
         for range in &cleared {
             (file.extents).convert(range.from, range.to, range.state, guard);
         }
         let blocks = file.extents.remove(gone.start, gone.end, guard);
         inode.add_sectors(-self.sectors_of(blocks));
         self.reclaim_blocks(&freed);
-        inode.set_modified(now);
         Ok(())
     }
 }

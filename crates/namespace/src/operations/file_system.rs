@@ -52,7 +52,7 @@ impl Namespace {
             let root = self.inode(self.root(), &operation.guard)?;
             let generation = || self.log.current();
             self.note_load(self.store.set_quota(owners, change, &generation))?;
-            self.log_group(|| [Record::touched(root)], 0, &[root]);
+            self.log_group(|| [Record::touched(root)], 0, &[root.untimed()]);
             Ok(())
         })?;
         self.commit()

@@ -9,7 +9,7 @@ use crate::base::file_flags::FileFlags;
 use crate::base::store::Plan;
 use crate::base::types::{Caller, FileKind, Ino};
 use crate::commit::oplog::Record;
-use crate::inode::{Inode, Ownership, Time, Xattrs};
+use crate::inode::{Inode, Ownership, Xattrs};
 use crate::names::name_table::{NameTable, Request, lock_all};
 use crate::namespace::{Namespace, Reservation};
 use crate::schemes::Call;
@@ -100,9 +100,8 @@ impl Namespace {
             sequence: inode.next_sequence(),
             to,
         };
-        self.log_group(|| [record()], blocks, &[inode]);
+        self.log_group(|| [record()], blocks, &[inode.changed(self.now())]);
         inode.set_ownership(&lock, to);
-        inode.set_time(Time::Changed, self.now());
         if let (Some(names), Some(held)) = (names, &held) {
             names.set_folding(held, to.flags.contains(FileFlags::CASEFOLD), guard);
         }

@@ -105,11 +105,11 @@ impl Namespace {
             });
             [content].into_iter().chain(sized)
         };
-        self.log_group(group, reservation.take(), &[inode]);
+        let touched = [inode.modified(self.now())];
+        self.log_group(group, reservation.take(), &touched);
         inline.set(content.into_boxed_slice());
         inode.set_size(&lock, size_bytes);
         show_place(inode, &lock, FileFlags::INLINE_DATA, FileFlags::EXTENTS);
-        inode.set_modified(self.now());
         Ok(true)
     }
 
@@ -143,7 +143,7 @@ impl Namespace {
                 .into_iter()
                 .chain(maps.map(|change| mapped(inode, change)))
         };
-        self.log_group(group, reservation.take(), &[inode]);
+        self.log_group(group, reservation.take(), &[inode.untimed()]);
         for extent in std::mem::take(&mut pending.extents) {
             file.extents.insert(extent, guard);
             inode.add_sectors(self.sectors_of(extent.length));

@@ -10,7 +10,7 @@ use crate::base::store::{Charge, Store};
 use crate::base::types::{Attributes, Caller, FileKind, INODES_END, Ino, Times};
 use crate::commit::oplog::Record;
 use crate::inode::INODE_BYTES;
-use crate::inode::{Core, Inode};
+use crate::inode::{Core, Inode, Stamped};
 use crate::namespace::Namespace;
 
 /// What a create makes.
@@ -130,12 +130,16 @@ impl Namespace {
         group: impl FnOnce() -> [Record; RECORDS],
         inherited: Option<&Inherited>,
         blocks: u64,
-        touched: [&Core; TOUCHED],
+        touched: [Stamped<'_>; TOUCHED],
     ) {
         match inherited {
             None => self.log_group(group, blocks, &touched),
             Some(inherited) => {
-                let all = || group().into_iter().chain(inherited.records(touched[0]));
+                let all = || {
+                    group()
+                        .into_iter()
+                        .chain(inherited.records(touched[0].core()))
+                };
                 self.log_group(all, blocks, &touched);
             }
         }

@@ -64,7 +64,7 @@ impl Namespace {
                 .into_iter()
                 .chain(maps.map(|change| mapped(inode, change)))
         };
-        self.log_group(group, reservation.take(), &[inode]);
+        self.log_group(group, reservation.take(), &[inode.untimed()]);
         file.extents.remove(first, end, guard);
         for extent in std::mem::take(&mut pending.extents) {
             file.extents.insert(extent, guard);

@@ -26,7 +26,7 @@ use crate::base::file_flags::FileFlags;
 use crate::base::store::{LinkState, Plan};
 use crate::base::types::{Caller, FileKind, Ino, Timestamp};
 use crate::commit::oplog::{Group, Record};
-use crate::inode::{Core, Guarded, Inode, Time};
+use crate::inode::{Core, Guarded, Inode, Stamped};
 use crate::names::name_table::{HashedName, LockedBuckets, NameTable, Node, Request, lock_all};
 use crate::namespace::{Namespace, Reservation};
 use crate::operations::entries::{check_old_name, entry_record, to_sync};
@@ -193,21 +193,20 @@ impl Namespace {
         }
 
         // Nothing fails from here on.
-        let now = self.now();
         let whiteout = self.insert_whiteout(whiteout, guard)?;
         let effects = self.effects(&renaming, &locks, whiteout.as_ref());
         let mut group = renaming.records(&held, &nodes, &effects);
-        let mut touched = renaming.touched();
+        let mut touched = renaming.touched(self.now());
         if let Some((inode, records)) = whiteout {
             group.extend(records);
-            touched.push(inode);
+            touched.push(inode.untimed());
         }
         self.log_group(|| group, reservation.take(), &touched);
         let wants_room = self.move_names(&renaming, &held, nodes, &effects, guard);
         if let Some((_, names)) = dying {
             held.kill(names, guard);
         }
-        self.show_effects(&renaming, &locks, &effects, now);
+        self.show_effects(&renaming, &locks, &effects);
         drop(locks);
         drop(held);
         drop(requests);
@@ -547,13 +546,12 @@ impl Namespace {
         wants_room
     }
 
-    /// Sets link counts and times.
+    /// Sets link counts.
     fn show_effects<'g>(
         &self,
         renaming: &Renaming<'_, 'g>,
         locks: &InodeLocks<'g>,
         effects: &Effects<'g>,
-        now: Timestamp,
     ) {
         let (from, to) = (&renaming.from, &renaming.to);
         if let Some((victim, links, _)) = effects.replaced {
@@ -563,11 +561,6 @@ impl Namespace {
         from.dir
             .add_directory_links(effects.from_links, counted_max);
         to.dir.add_directory_links(effects.to_links, counted_max);
-        for inode in renaming.inodes() {
-            inode.set_time(Time::Changed, now);
-        }
-        from.dir.set_modified(now);
-        to.dir.set_modified(now);
     }
 
     /// EINVAL when `moved` is `into` or above it. Stable under the topology lock.
@@ -776,10 +769,10 @@ impl<'a, 'g> Renaming<'a, 'g> {
     }
 
     /// What the log group touches.
-    fn touched(&self) -> SmallVec<[&'g Core; 4]> {
-        let dirs = [self.from.dir, self.to.dir];
-        let inodes = dirs.into_iter().chain(self.inodes());
-        inodes.map(|inode| &**inode).collect()
+    fn touched(&self, now: Timestamp) -> SmallVec<[Stamped<'g>; 4]> {
+        let dirs = [self.from.dir, self.to.dir].map(|dir| dir.modified(now));
+        let inodes = self.inodes().map(|inode| inode.changed(now));
+        dirs.into_iter().chain(inodes).collect()
     }
 }
 

@@ -19,7 +19,7 @@ use crate::access::permission::check_mutable;
 use crate::base::error::Result;
 use crate::base::types::{Attributes, Caller, FileKind, Ino, SetAttributes};
 use crate::commit::oplog::Record;
-use crate::inode::{Inode, Ownership, Time};
+use crate::inode::{Inode, Ownership};
 use crate::namespace::Namespace;
 use crate::operations::data::check_write;
 use crate::operations::fallocate::AllocateMode;
@@ -198,9 +198,8 @@ impl Namespace {
                 sequence: inode.next_sequence(),
                 to: after,
             };
-            self.log_group(|| [record()], 0, &[inode]);
+            self.log_group(|| [record()], 0, &[inode.changed(self.now())]);
             inode.set_ownership(&lock, after);
-            inode.set_time(Time::Changed, self.now());
         }
         has_changed
     }

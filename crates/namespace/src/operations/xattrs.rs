@@ -10,7 +10,7 @@ use crate::base::store::Plan;
 use crate::base::types::{Caller, FileKind, Ino};
 use crate::commit::oplog::Record;
 use crate::inode::acl::AclKind;
-use crate::inode::{Capabilities, Inode, Time};
+use crate::inode::{Capabilities, Inode};
 use crate::namespace::Namespace;
 use crate::schemes::Call;
 
@@ -192,12 +192,12 @@ impl Namespace {
             name: name.into(),
             value: value.map(Into::into),
         };
-        self.log_group(|| [record()], reservation.take(), &[inode]);
+        let touched = [inode.changed(self.now())];
+        self.log_group(|| [record()], reservation.take(), &touched);
         match value {
             Some(value) => values.insert(name.into(), value.into()),
             None => values.remove(name),
         };
-        inode.set_time(Time::Changed, self.now());
         drop(lock);
         Ok(())
     }
