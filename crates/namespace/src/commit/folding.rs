@@ -403,7 +403,8 @@ impl Volume {
 
     /// All that a generation comes to, which was cut off: a part for each shard that has any. Under
     /// `ns.commit`.
-    pub(super) fn collect(&self, cut: Cut, guard: &Guard) -> Vec<Folded> {
+    pub(super) fn collect(&self, cut: Cut) -> Vec<Folded> {
+        let guard = &crossbeam_epoch::pin();
         let context = self.fold_context(guard);
         let mut parts = Vec::new();
         let mut cancelled = Cancelled::default();

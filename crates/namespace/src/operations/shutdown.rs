@@ -26,6 +26,12 @@ impl Namespace {
         if self.options.is_read_only {
             return self.store.close();
         }
+        self.drop_all_references();
+        self.commit()?;
+        self.store.close()
+    }
+
+    fn drop_all_references(&self) {
         let guard = &crossbeam_epoch::pin();
         self.inodes.for_each_from(Ino(0), guard, |inode| {
             if inode.loaded().is_some() && self.inodes.drop_references(inode) {
@@ -33,7 +39,5 @@ impl Namespace {
             }
             true
         });
-        self.commit()?;
-        self.store.close()
     }
 }

@@ -4,6 +4,7 @@ mod access_time;
 mod acl;
 mod behind;
 mod bsd_groups;
+mod commits;
 mod eviction;
 mod listing;
 mod memory;

@@ -65,6 +65,7 @@ pub struct CheckedStore {
     transfers: AtomicU64,
     before_loads: OnceLock<BeforeLoads>,
     before_behind: OnceLock<BeforeBehind>,
+    before_commits: OnceLock<BeforeCommits>,
     state: Mutex<State>,
 }
 
@@ -73,6 +74,9 @@ type BeforeLoads = Box<dyn Fn(Ino) + Send + Sync>;
 
 /// Called with each run of blocks before it is written behind.
 type BeforeBehind = Box<dyn Fn(BlockRun) + Send + Sync>;
+
+/// What is called before commits.
+type BeforeCommits = Box<dyn Fn() + Send + Sync>;
 
 fn runs_of(blocks: impl Iterator<Item = u64>) -> Vec<BlockRun> {
     blocks
@@ -110,6 +114,12 @@ impl CheckedStore {
     pub fn call_before_loads(&self, call: impl Fn(Ino) + Send + Sync + 'static) {
         let is_first = self.before_loads.set(Box::new(call)).is_ok();
         assert!(is_first, "something is called before loads already");
+    }
+
+    /// Has `call` called before each batch is applied, by the thread that commits. Once.
+    pub fn call_before_commits(&self, call: impl Fn() + Send + Sync + 'static) {
+        let is_first = self.before_commits.set(Box::new(call)).is_ok();
+        assert!(is_first, "something is called before commits already");
     }
 
     /// Has `call` called with each run of blocks before it is written behind. Once.
@@ -206,6 +216,7 @@ impl CheckedStore {
             transfers: AtomicU64::new(0),
             before_loads: OnceLock::new(),
             before_behind: OnceLock::new(),
+            before_commits: OnceLock::new(),
             state: Mutex::new(state),
         }
     }
@@ -551,6 +562,9 @@ impl Store for CheckedStore {
         if !self.takes_batches {
             assert!(batch.is_empty(), "a batch for a store that takes none");
             return Ok(Committed::default());
+        }
+        if let Some(call) = self.before_commits.get() {
+            call();
         }
         // Before the lock is taken: asking for times is a scheduling point.
         let times: BTreeMap<Ino, Option<Times>> = batch
