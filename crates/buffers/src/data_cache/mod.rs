@@ -43,13 +43,13 @@
 //! # Locking
 //! Each shard has one lock (class `buffers.data_cache`), a leaf. No lock is held over I/O: one
 //! thread at a time writes out all, or makes room, which a flag says (class `buffers.write_out`, a
-//! leaf too). Beside it one thread at a time writes out pieces of large files, for all that come
-//! to the end of one: to write to one file is exclusive in the kernel, so that side by side they
-//! would wait for each other there. Who wants to forget a block that is under writeback, or to
-//! write it, waits on the shard's condition variable: for one request, as blocks are marked just
-//! before, in ascending order, so that none wait for each other in a circle.
-//! [`DataCache::abandon`] does not wait. To read a block that is not in the cache takes no lock:
-//! see the filter of `shard`.
+//! leaf too); who wants to write out all comes before those who want room. Beside it one thread at
+//! a time writes out pieces of large files, for all that come to the end of one: to write to one
+//! file is exclusive in the kernel, so that side by side they would wait for each other there. Who
+//! wants to forget a block that is under writeback, or to write it, waits on the shard's condition
+//! variable: for one request, as blocks are marked just before, in ascending order, so that none
+//! wait for each other in a circle. [`DataCache::abandon`] does not wait. To read a block that is
+//! not in the cache takes no lock: see the filter of `shard`.
 //!
 //! # References
 //! Linux `mm/page-writeback.c` and `Documentation/filesystems/ext4/` on data=ordered; here blocks

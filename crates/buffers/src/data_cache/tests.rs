@@ -433,6 +433,35 @@ fn a_block_is_written_by_one_at_a_time() {
     assert_eq!(data.blocks_written(), 1);
 }
 
+/// Writers that make room all the time do not keep a commit from its turn.
+#[test]
+fn who_waits_to_write_out_comes_before_those_who_make_room() {
+    let (device, data) = meddling();
+    assert!(data.put_blank(5, 0, &[1; BLOCK]));
+    let theirs = data.clone();
+    let (hand, taken) = std::sync::mpsc::channel();
+    *device.meddle.lock() = Some(Box::new(move || {
+        let also_theirs = theirs.clone();
+        let thread = std::thread::spawn(move || also_theirs.write_out().unwrap());
+        while theirs.flusher.lock().waiting == 0 {
+            assert!(!thread.is_finished());
+            std::thread::yield_now();
+        }
+        hand.send(thread).unwrap();
+    }));
+    data.make_room(5);
+    taken.recv().unwrap().join().unwrap();
+    assert_eq!(data.flusher.lock().waiting, 0);
+    // As if somebody waited.
+    assert!(data.put_blank(5, 0, &[2; BLOCK]));
+    data.flusher.lock().waiting = 1;
+    data.make_room(5);
+    assert_eq!(state(&data, 5), Dirty);
+    data.flusher.lock().waiting = 0;
+    data.make_room(5);
+    assert_eq!(state(&data, 5), Clean);
+}
+
 /// Who comes to the end of a piece while another goes out leaves it to who is at that.
 #[test]
 fn pieces_are_written_behind_by_one_thread() {

@@ -22,6 +22,9 @@ const TICK: Duration = Duration::from_secs(4);
 pub(super) struct Flusher {
     /// Somebody writes out all, or makes room.
     is_busy: bool,
+    /// So many wait to write out all. Nobody begins to make room meanwhile: who writes much would
+    /// make room again and again before a commit had its turn.
+    pub waiting: usize,
     /// For the contents of a request, to be used again.
     buffers: Vec<Vec<u8>>,
     ticked: Instant,
@@ -31,6 +34,7 @@ impl Default for Flusher {
     fn default() -> Flusher {
         Flusher {
             is_busy: false,
+            waiting: 0,
             buffers: Vec::new(),
             ticked: Instant::now(),
         }
@@ -70,9 +74,11 @@ impl DataCache {
     /// given.
     pub fn write_out(&self) -> io::Result<()> {
         let mut flusher = self.flusher.lock();
+        flusher.waiting += 1;
         while flusher.is_busy {
             self.is_free.wait(&mut flusher);
         }
+        flusher.waiting -= 1;
         flusher.is_busy = true;
         drop(flusher);
         let turn = Turn(self);
@@ -95,11 +101,15 @@ impl DataCache {
     }
 
     /// Writes out what has been dirty for longest in the shard of a block, with what is dirty
-    /// around it; unless somebody writes out already. Whatever fails will fail again when it
-    /// matters.
+    /// around it; unless somebody writes out already, or waits to write out all. Whatever fails
+    /// will fail again when it matters.
     pub(super) fn make_room(&self, block: u64) {
-        if std::mem::replace(&mut self.flusher.lock().is_busy, true) {
-            return;
+        {
+            let mut flusher = self.flusher.lock();
+            if flusher.is_busy || flusher.waiting > 0 {
+                return;
+            }
+            flusher.is_busy = true;
         }
         let _turn = Turn(self);
         let window = self.blocks_at_once() as u64;
