@@ -222,10 +222,7 @@ impl Model {
             }
         };
         // The parent of a directory that was removed may be gone itself.
-        checks.refuse_if(
-            name == b".." && !self.nodes.contains_key(&parent.parent),
-            Error::Stale,
-        );
+        checks.refuse_if(name == b".." && parent.links == 0, Error::NotFound);
         checks.refuse_if(found.is_none(), Error::NotFound);
         checks.done()?;
         let id = found.expect("checked");

@@ -119,7 +119,7 @@ impl Namespace {
         };
         match name.bytes {
             b"." => return Ok(of_dots(dir)),
-            b".." => return self.inode(self.parent_of(dir)?, guard).map(of_dots),
+            b".." => return self.parent(dir, guard).map(of_dots),
             bytes => {
                 check_length(self, bytes)?;
                 self.check_text(name)?;
@@ -183,6 +183,22 @@ impl Namespace {
         match is_strict && fold(name.bytes).is_none() {
             true => Err(Error::Invalid),
             false => Ok(()),
+        }
+    }
+
+    /// The parent of a directory. ENOENT for a directory that was removed: its parent may be gone
+    /// too, and the number another inode's by now.
+    fn parent<'g>(&self, dir: &Inode, guard: &'g Guard) -> Result<&'g Inode> {
+        loop {
+            let number = self.parent_of(dir)?;
+            let parent = self.inode(number, guard);
+            if dir.link_count() == 0 {
+                return Err(Error::NotFound);
+            }
+            // It may have moved before the parent was found. Else that held it all the time.
+            if self.parent_of(dir)? == number {
+                return parent;
+            }
         }
     }
 
