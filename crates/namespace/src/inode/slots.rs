@@ -30,7 +30,9 @@ use crate::base::classes;
 use crate::base::number_map::NumberMap;
 use crate::base::once_box::OnceBox;
 use crate::base::retire::retire;
-use crate::base::types::{INODES_END, Ino};
+#[cfg(not(feature = "shuttle"))]
+use crate::base::types::INODES_END;
+use crate::base::types::Ino;
 use crate::inode::Inode;
 
 /// Tag of a slot's word that is no address of a cell but the references of an inode that was

@@ -121,15 +121,25 @@ impl Namespace {
         listing: &Listing<'_>,
         placed: &PlacedName,
     ) -> Option<(Ino, Option<FileKind>)> {
-        let Listing { table, guard, .. } = *listing;
+        let Listing { dir, table, guard } = *listing;
         let entry = &placed.entry;
-        match table.known(table.hashed(&entry.name), guard) {
+        let name = table.hashed(&entry.name);
+        match table.known(name, guard) {
+            Known::Named(node) => return self.listed_as(listing, node),
+            Known::Absent => return None,
+            Known::Unknown => {}
+        }
+        let kind = || self.inode(entry.ino, guard).ok().map(|inode| inode.kind);
+        let kind = entry.kind.or_else(kind);
+        if kind.is_some() {
+            return Some((entry.ino, kind));
+        }
+        // It may name another inode since it was read, and have left the table again.
+        let _ = self.learn(dir, table, name, guard);
+        match table.known(name, guard) {
             Known::Named(node) => self.listed_as(listing, node),
             Known::Absent => None,
-            Known::Unknown => {
-                let kind = || self.inode(entry.ino, guard).ok().map(|inode| inode.kind);
-                Some((entry.ino, entry.kind.or_else(kind)))
-            }
+            Known::Unknown => Some((entry.ino, None)),
         }
     }
 
