@@ -14,6 +14,8 @@
 mod plan;
 mod raw;
 mod shadow;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

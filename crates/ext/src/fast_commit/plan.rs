@@ -191,13 +191,11 @@ impl<'a> Plan<'a> {
         let (links, generation) = (i64::from(disk.links_count()), disk.generation());
         let changed = disk.ctime();
         let object = self.object(number)?;
-        let is_reused = links > 0
-            && object
-                .before
-                .is_some_and(|before| before.generation != generation);
+        let is_reused = object.generation().is_some_and(|held| held != generation);
         if is_reused && object.links <= 0 {
+            // The one before may be known from records alone; its mapping goes with it.
             self.carry_out()?;
-        } else if is_reused {
+        } else if is_reused && links > 0 {
             return Err(Error::corrupt(format_args!(
                 "fast commit: inode {number} is in use already"
             )));
@@ -428,6 +426,15 @@ impl<'a> Plan<'a> {
 }
 
 impl Object {
+    /// The generation of the inode that the number stands for by now.
+    fn generation(&self) -> Option<u32> {
+        let recorded = self.record.as_deref();
+        match recorded.and_then(|record| Inode::new(record).ok()) {
+            Some(record) => Some(record.generation()),
+            None => self.before.map(|before| before.generation),
+        }
+    }
+
     fn kind(&self, state: &ExtState) -> Result<Option<FileKind>> {
         match &self.record {
             Some(record) => Ok(whole(state, record)?.kind().map(inode::convert_kind)),
