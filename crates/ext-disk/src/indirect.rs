@@ -126,6 +126,11 @@ pub fn set_pointer(block: &mut [u8], index: u32, to: PhysBlock) -> bool {
     true
 }
 
+/// Whether pointers of 32 bits reach all blocks of a file system of so many.
+pub fn reaches(blocks_count: u64) -> bool {
+    blocks_count <= 1 << 32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,6 +16,7 @@ use finefs_block::BlockDevice;
 use finefs_buffers::{BufferCache, Overlay};
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::geometry::Geometry;
+use finefs_ext_disk::indirect;
 use finefs_ext_disk::inode::FileKind as DiskKind;
 use finefs_ext_disk::quota::QuotaKind;
 use finefs_ext_disk::superblock::{State, Superblock};
@@ -240,6 +241,10 @@ pub(crate) fn unwritable(found: &Found) -> Option<&'static str> {
     let has_quota = found.superblock.ro_compat().contains(RoCompat::QUOTA);
     if has_quota && found.superblock.incompat().contains(Incompat::EA_INODE) {
         return Some("not writable yet: quota together with ea_inode");
+    }
+    let has_extents = found.superblock.incompat().contains(Incompat::EXTENTS);
+    if !has_extents && !indirect::reaches(found.geometry.blocks_count) {
+        return Some("without extents files do not reach all of its blocks");
     }
     let clusters = u64::from(found.geometry.cluster_ratio);
     let is_cut_off = !found.geometry.blocks_count.is_multiple_of(clusters);

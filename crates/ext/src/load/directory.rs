@@ -67,7 +67,11 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<DirectoryImage> {
     } else {
         reader.blocks(&inode)?;
     }
-    reader.finish()
+    let mut image = reader.finish()?;
+    if map::is_out_of_reach(state, flags) {
+        image.damage.get_or_insert(Error::FileTooLarge);
+    }
+    Ok(image)
 }
 
 /// What encrypts the names; `None` for those that are not, or are shown as without the key.

@@ -171,6 +171,13 @@ fn pointer_of(
     Ok(block)
 }
 
+/// Whether an inode of these flags is mapped by pointers that do not reach all blocks of the file
+/// system, so that it must not be given more (Linux `EXT4_MAX_BLOCK_FILE_PHYS`).
+pub(crate) fn is_out_of_reach(state: &ExtState, flags: InodeFlags) -> bool {
+    !flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
+        && !indirect::reaches(state.geometry.blocks_count)
+}
+
 struct Walk<'a> {
     buffers: &'a BufferCache,
     geometry: &'a Geometry,

@@ -10,6 +10,7 @@ mod apply_speed;
 mod apply_world;
 mod casefold;
 mod clusters;
+mod crafted;
 mod damaged_writes;
 mod data;
 mod encrypted;

@@ -46,7 +46,8 @@ pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Res
             physical,
         );
         // Also on an error: the pointer may lead to what was done before it.
-        map.inode.disk.set_block_word(word as usize, pointer as u32);
+        let word_now = map.inode.narrowed(pointer)?;
+        map.inode.disk.set_block_word(word as usize, word_now);
         outcome?;
     }
     Ok(())
@@ -145,6 +146,17 @@ fn collect(
     Ok(())
 }
 
+impl InodeEdit {
+    /// A block as a pointer of a block map.
+    fn narrowed(&self, block: u64) -> Result<u32> {
+        u32::try_from(block).map_err(|_| {
+            self.damaged(format_args!(
+                "block {block} is beyond what a block map reaches"
+            ))
+        })
+    }
+}
+
 fn depth_of(word: u32) -> u32 {
     if word < DIRECT { 0 } else { word - SINGLE + 1 }
 }
@@ -203,6 +215,10 @@ impl Map<'_, '_> {
         let mut buffer = if *pointer == 0 {
             let goal = self.inode.goal(self.space).max(physical);
             let block = self.space.allocate(goal)?;
+            if let Err(error) = self.inode.narrowed(block) {
+                self.space.free_metadata(block);
+                return Err(error);
+            }
             self.inode.blocks_delta += 1;
             *pointer = block;
             self.space.state.buffers.zeroed(block)
@@ -216,7 +232,11 @@ impl Map<'_, '_> {
             let physical = physical + u64::from(index) * reach + part.start - start;
             let mut below = indirect::pointer(&buffer, index).0;
             let outcome = self.set(&mut below, depth - 1, part, physical);
-            indirect::set_pointer(&mut buffer, index, PhysBlock(below));
+            if !indirect::set_pointer(&mut buffer, index, PhysBlock(below)) {
+                return Err(self
+                    .inode
+                    .damaged(format_args!("a pointer to block {below}")));
+            }
             outcome?;
         }
         Ok(())

@@ -1,0 +1,60 @@
+//! Images that no tool makes: each would once have led to wrong content, an endless search or a
+//! failed commit.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::image::{debugfs, lookup, make, open, run};
+use crate::trial::open_with;
+use finefs_ext::OnError;
+use finefs_namespace::{Caller, Error, Namespace, Store};
+
+/// The numbers that a command of debugfs prints.
+fn numbers(image: &Path, command: &str) -> Vec<u64> {
+    let text = run(Command::new("debugfs").args(["-R", command]).arg(image));
+    let words = text.split_whitespace();
+    words.filter_map(|word| word.parse().ok()).collect()
+}
+
+fn writable(image: &Path) -> Namespace {
+    open_with(image, OnError::Continue)
+}
+
+fn create(namespace: &Namespace, dir: finefs_namespace::Ino, name: &[u8]) -> Result<(), Error> {
+    let made = namespace.create_file(&Caller::root(), dir, name, 0o644);
+    made.map(|made| namespace.forget(made.ino, 1))
+}
+
+/// A block map has pointers of 32 bits.
+#[test]
+fn a_block_map_gets_no_blocks_where_it_cannot_reach_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = "-t ext4 -b 1024 -C 1048576 -O bigalloc,^metadata_csum,^has_journal -N 10000";
+    let options: Vec<&str> = options.split_whitespace().collect();
+    let image = make(directory.path(), "5T", &options);
+    debugfs(&image, "mkdir dir\n");
+    let block = numbers(&image, "blocks dir")[0];
+    let others = (1..12).map(|word| word.to_string());
+    let others = others.chain(["IND", "DIND", "TIND"].map(str::to_owned));
+    let words: String = others
+        .map(|word| format!("sif dir block[{word}] 0\n"))
+        .collect();
+    debugfs(
+        &image,
+        &format!("sif dir flags 0\nsif dir block[0] {block}\n{words}"),
+    );
+    let store = open(&image, false).unwrap();
+    assert!(!store.geometry().is_read_only, "{:?}", store.notes());
+    assert_eq!(store.geometry().old_form.size_max_bytes, 0);
+    let dir = lookup(&store, "dir").unwrap();
+    assert_eq!(
+        store.load_directory(dir).unwrap().damage,
+        Some(Error::FileTooLarge)
+    );
+    drop(store);
+    let namespace = writable(&image);
+    let root = namespace.root();
+    assert_eq!(create(&namespace, dir, b"name"), Err(Error::FileTooLarge));
+    create(&namespace, root, b"name").unwrap();
+    namespace.shut_down().unwrap();
+}
