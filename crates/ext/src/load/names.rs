@@ -1,8 +1,9 @@
 //! Names of large directories, found one by one by way of the index.
 //!
 //! # What is checked
-//! The blocks on the way to a name: those that a change of the name will need too. The index as a
-//! whole, and whether a name is there twice, are not, as they are where a directory is loaded.
+//! That the directory has a block everywhere up to its size; then the blocks on the way to a name:
+//! those that a change of the name will need too. The index as a whole, and whether a name is there
+//! twice, are not, as they are where a directory is loaded.
 //!
 //! # Locking
 //! `ext.directories` (57), shared, over I/O: a commit that changes a directory has it exclusively,
@@ -13,9 +14,10 @@ use finefs_ext_disk::checksum::InodeSeed;
 use finefs_ext_disk::dirent::{DirBlock, DirEntry};
 use finefs_ext_disk::dirhash::DirHasher;
 use finefs_ext_disk::error::DiskError;
+use finefs_ext_disk::features::Compat;
 use finefs_ext_disk::htree::{DxBlock, DxEntry, DxPlace, LEVELS_MAX_LARGE};
 use finefs_ext_disk::inode::{Inode, InodeFlags};
-use finefs_namespace::{EntryImage, Error, FileKind, Ino, PlacedName, Result};
+use finefs_namespace::{EntryImage, Error, ExtentState, FileKind, Ino, PlacedName, Result};
 
 use super::inode::{checked, convert_kind};
 use super::map;
@@ -32,8 +34,11 @@ pub(crate) fn open(state: &ExtState, ino: Ino, names_min: u64) -> Result<Option<
     let flags = names.inode.flags();
     let special = InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
     let size_bytes = names.inode.size(&state.inode_rules);
-    if !names.is_indexed()
+    let has_feature = (state.superblock.lock().compat()).contains(Compat::DIR_INDEX);
+    if !has_feature
+        || !names.is_indexed()
         || flags.intersects(special)
+        || map::is_out_of_reach(state, flags)
         || !size_bytes.is_multiple_of(u64::from(state.geometry.block_size))
         || size_bytes / BYTES_A_NAME <= names_min
     {
@@ -43,6 +48,9 @@ pub(crate) fn open(state: &ExtState, ino: Ino, names_min: u64) -> Result<Option<
     let (Ok(root), Ok(_)) = (names.node(0), names.hasher()) else {
         return Ok(None);
     };
+    if !names.has_all_blocks()? {
+        return Ok(None);
+    }
     let parent = names.block_of(&root)?.parent();
     let is_possible = parent.0 > 0 && parent.0 <= state.geometry.inodes_count;
     Ok(is_possible.then_some(Ino(u64::from(parent.0))))
@@ -131,6 +139,23 @@ impl Names<'_> {
             blocks: size_bytes / u64::from(state.geometry.block_size),
             inode,
         })
+    }
+
+    /// Whether its size is what is mapped, without holes: changes rely on it.
+    fn has_all_blocks(&self) -> Result<bool> {
+        let mapping = match map::load(self.state, self.ino, &self.inode) {
+            Err(error @ Error::Io(_)) => return Err(error),
+            Err(_) => return Ok(false),
+            Ok(mapping) => mapping,
+        };
+        let mut next = 0;
+        for extent in &mapping.extents {
+            if extent.logical != next || extent.state != ExtentState::Written {
+                return Ok(false);
+            }
+            next = extent.end();
+        }
+        Ok(next == self.blocks)
     }
 
     fn is_indexed(&self) -> bool {

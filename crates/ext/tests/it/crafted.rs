@@ -1,7 +1,7 @@
 //! Images that no tool makes: each would once have led to wrong content, an endless search or a
 //! failed commit.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::image::{debugfs, lookup, make, open, run};
@@ -57,4 +57,42 @@ fn a_block_map_gets_no_blocks_where_it_cannot_reach_all() {
     assert_eq!(create(&namespace, dir, b"name"), Err(Error::FileTooLarge));
     create(&namespace, root, b"name").unwrap();
     namespace.shut_down().unwrap();
+}
+
+/// An image with a directory of an index and some forty leaves.
+fn indexed(directory: &Path, features: &str) -> PathBuf {
+    let options = ["-t", "ext4", "-b", "1024", "-O", features, "-N", "4096"];
+    let image = make(directory, "32M", &options);
+    let namespace = writable(&image);
+    let caller = Caller::root();
+    let made = namespace.make_directory(&caller, namespace.root(), b"dir", 0o755);
+    let dir = made.unwrap().ino;
+    for number in 0..1500 {
+        create(&namespace, dir, format!("name {number}").as_bytes()).unwrap();
+    }
+    namespace.shut_down().unwrap();
+    image
+}
+
+#[test]
+fn a_large_directory_is_as_large_as_what_is_mapped() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = indexed(directory.path(), "large_dir");
+    let store = open(&image, false).unwrap();
+    let dir = lookup(&store, "dir").unwrap();
+    assert!(store.open_large_directory(dir, 100).unwrap().is_some());
+    drop(store);
+    let size = numbers(&image, "blocks dir").len() * 1024;
+    for wrong in [1 << 44, size + 1024, size - 1024] {
+        debugfs(&image, &format!("sif dir size {wrong}\n"));
+        let store = open(&image, false).unwrap();
+        assert_eq!(store.open_large_directory(dir, 100), Ok(None), "{wrong}");
+        drop(store);
+    }
+    debugfs(
+        &image,
+        &format!("sif dir size {size}\nfeature -dir_index\n"),
+    );
+    let store = open(&image, false).unwrap();
+    assert_eq!(store.open_large_directory(dir, 100), Ok(None));
 }

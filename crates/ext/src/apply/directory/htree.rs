@@ -601,6 +601,11 @@ impl Directory<'_, '_> {
                 let block = DxBlock::new(&bytes[..], place, has_tail)
                     .map_err(|error| self.inode.damaged(error))?;
                 below.extend(block.entries().map(|entry| entry.block.0));
+                if below.len() > self.blocks as usize {
+                    return Err(self
+                        .inode
+                        .damaged("the index has more blocks than there are"));
+                }
             }
             nodes.extend(&below);
             level = below;

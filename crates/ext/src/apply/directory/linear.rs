@@ -21,7 +21,7 @@ impl Directory<'_, '_> {
             .enumerate()
             .map(|(i, (name, _))| (&name[..], i))
             .collect();
-        let mut rooms = Vec::with_capacity(self.blocks as usize);
+        let mut rooms = Vec::new();
         for logical in 0..self.blocks {
             if self.physical(logical).is_none() {
                 // A hole: the kernel passes over it too.

@@ -171,7 +171,9 @@ pub(crate) fn change(
     let runs = map::runs(space, inode)?;
     let block_size = u64::from(space.state.geometry.block_size);
     let size = inode.disk.size(&format.inode_rules);
-    let blocks = u32::try_from(size / block_size).unwrap_or(u32::MAX);
+    // A size alone is no reason to look at more than there is.
+    let mapped = runs.last().map_or(0, Run::end);
+    let blocks = u32::try_from((size / block_size).min(mapped)).unwrap_or(u32::MAX);
     let mut directory = Directory {
         space,
         inode,
