@@ -9,6 +9,8 @@
 //! `ext.directories` (57), shared, over I/O: a commit that changes a directory has it exclusively,
 //! from the first block that it changes to the inode.
 
+use std::collections::HashSet;
+
 use finefs_buffers::BufferRead;
 use finefs_ext_disk::checksum::InodeSeed;
 use finefs_ext_disk::dirent::{DirBlock, DirEntry};
@@ -90,13 +92,14 @@ pub(crate) fn from(
         return Ok(None);
     }
     let mut way = names.walk(hash)?;
+    let mut seen = HashSet::new();
     loop {
         let leaf = names.leaf(names.below(&way)?)?;
         names.take(&leaf, &hasher, hash, into)?;
         match names.next(&way)? {
             None => return Ok(None),
             // Names of one hash run on.
-            Some(next) if next.continues() => names.advance(&mut way)?,
+            Some(next) if next.continues() => names.run_on(&mut way, &mut seen)?,
             Some(next) if next.hash > hash => return Ok(Some(u64::from(next.hash))),
             Some(_) => return Err(names.corrupt("the hashes of its index descend")),
         }
@@ -281,6 +284,18 @@ impl Names<'_> {
         Ok(())
     }
 
+    /// Goes on to the next leaf, into which names run on. `seen` are the leaves before it: a
+    /// damaged index may lead to one leaf again and again.
+    fn run_on(&self, way: &mut Vec<Frame>, seen: &mut HashSet<u64>) -> Result<()> {
+        seen.insert(self.below(way)?);
+        self.advance(way)?;
+        let leaf = self.below(way)?;
+        match seen.contains(&leaf) {
+            true => Err(self.corrupt(format_args!("its index leads to block {leaf} twice"))),
+            false => Ok(()),
+        }
+    }
+
     /// Reads and checks a block of entries.
     fn leaf(&self, logical: u64) -> Result<BufferRead> {
         let bytes = self.bytes(logical)?;
@@ -314,6 +329,7 @@ impl Names<'_> {
     fn find(&self, name: &[u8]) -> Result<Option<(Ino, Option<FileKind>)>> {
         let hash = self.hasher()?.hash(name).major;
         let mut way = self.walk(hash)?;
+        let mut seen = HashSet::new();
         loop {
             let leaf = self.leaf(self.below(&way)?)?;
             if let Some(found) = self.find_in(&leaf, name)? {
@@ -321,7 +337,7 @@ impl Names<'_> {
             }
             match self.next(&way)? {
                 Some(next) if next.continues() && next.hash & !1 == hash => {
-                    self.advance(&mut way)?;
+                    self.run_on(&mut way, &mut seen)?;
                 }
                 _ => return Ok(None),
             }

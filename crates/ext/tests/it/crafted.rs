@@ -1,6 +1,8 @@
 //! Images that no tool makes: each would once have led to wrong content, an endless search or a
 //! failed commit.
 
+use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +16,11 @@ fn numbers(image: &Path, command: &str) -> Vec<u64> {
     let text = run(Command::new("debugfs").args(["-R", command]).arg(image));
     let words = text.split_whitespace();
     words.filter_map(|word| word.parse().ok()).collect()
+}
+
+fn patch(image: &Path, offset: u64, bytes: &[u8]) {
+    let file = fs::File::options().write(true).open(image).unwrap();
+    file.write_all_at(bytes, offset).unwrap();
 }
 
 fn writable(image: &Path) -> Namespace {
@@ -95,4 +102,31 @@ fn a_large_directory_is_as_large_as_what_is_mapped() {
     );
     let store = open(&image, false).unwrap();
     assert_eq!(store.open_large_directory(dir, 100), Ok(None));
+}
+
+#[test]
+fn an_index_that_leads_to_one_leaf_again_and_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = indexed(directory.path(), "^metadata_csum");
+    let root = numbers(&image, "blocks dir")[0] * 1024;
+    let mut bytes = vec![0; 1024];
+    let file = fs::File::open(&image).unwrap();
+    file.read_exact_at(&mut bytes, root).unwrap();
+    assert_eq!(bytes[0x1e], 0, "no levels below the root");
+    let count = usize::from(u16::from_le_bytes([bytes[0x22], bytes[0x23]]));
+    assert!(count > 30, "{count}");
+    for entry in bytes[0x28..][..(count - 1) * 8].chunks_exact_mut(8) {
+        entry[0] |= 1;
+        entry[4..].copy_from_slice(&1_u32.to_le_bytes());
+    }
+    patch(&image, root, &bytes);
+    let store = open(&image, true).unwrap();
+    let dir = lookup(&store, "dir").unwrap();
+    let mut found = Vec::new();
+    let listed = store.names_from(dir, 0, &mut found);
+    assert!(
+        matches!(&listed, Err(Error::Corrupt(what)) if what.contains("twice")),
+        "{listed:?}"
+    );
+    assert!(found.len() < 200, "{}", found.len());
 }

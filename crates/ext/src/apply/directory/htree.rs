@@ -8,6 +8,7 @@
 //! Names whose hashes are equal may run on into the next leaf; the entry of that leaf then has the
 //! lowest bit of its hash set.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use finefs_ext_disk::dirent::{DirBlock, DirRules};
@@ -256,13 +257,14 @@ impl Directory<'_, '_> {
     /// The way to a leaf that a hash leads to, or one of those that its names run on into.
     fn walk_to_leaf(&self, hash: u32, leaf: u32) -> Result<Path> {
         let mut way = self.walk(hash)?;
+        let mut seen = HashSet::new();
         while way.leaf() != leaf {
             if way.next().is_none_or(|next| next.hash & !1 > hash) {
                 return Err(self
                     .inode
                     .damaged(format_args!("no way to directory block {leaf}")));
             }
-            way = self.advance(&way)?;
+            way = self.run_on(&way, &mut seen)?;
         }
         Ok(way)
     }
@@ -373,6 +375,7 @@ impl Directory<'_, '_> {
     /// false when it is in none.
     fn change_in_continuation(&mut self, way: &Path, change: &Hashed) -> Result<bool> {
         let mut onward: Option<Path> = None;
+        let mut seen = HashSet::new();
         loop {
             let here = onward.as_ref().unwrap_or(way);
             if here
@@ -381,7 +384,7 @@ impl Directory<'_, '_> {
             {
                 return Ok(false);
             }
-            let next = self.advance(here)?;
+            let next = self.run_on(here, &mut seen)?;
             let leaf = next.leaf();
             let bytes = self.read_leaf(leaf)?;
             let found = DirBlock::new(&bytes[..], self.format.rules)
@@ -391,6 +394,20 @@ impl Directory<'_, '_> {
                 return Ok(true);
             }
             onward = Some(next);
+        }
+    }
+
+    /// The way to the leaf after that of `way`, into which names run on. `seen` are the leaves
+    /// before it: a damaged index may lead to one leaf again and again.
+    fn run_on(&self, way: &Path, seen: &mut HashSet<u32>) -> Result<Path> {
+        seen.insert(way.leaf());
+        let next = self.advance(way)?;
+        match seen.contains(&next.leaf()) {
+            true => Err(self.inode.damaged(format_args!(
+                "directory index leads to block {} twice",
+                next.leaf()
+            ))),
+            false => Ok(next),
         }
     }
 
