@@ -287,10 +287,7 @@ impl Store for ExtStore {
                 if inode.flags().contains(InodeFlags::VERITY) {
                     verity::verify(&self.state, ino, &inode, &extents)?;
                 }
-                damage::noted(
-                    &self.state,
-                    clusters::whole(&self.state.geometry, ino, extents),
-                )
+                damage::noted(&self.state, clusters::whole(&self.state, ino, extents))
             }
             _ => Err(Error::Invalid),
         }

@@ -331,9 +331,8 @@ impl<'a> Plan<'a> {
         };
         let map = match attributes.kind {
             FileKind::Regular if is_alive => {
-                let whole = |extents: &Vec<Extent>| {
-                    clusters::whole(&self.state.geometry, ino, extents.clone())
-                };
+                let whole =
+                    |extents: &Vec<Extent>| clusters::whole(self.state, ino, extents.clone());
                 difference(&whole(&object.extents_before)?, &whole(&object.extents)?)
             }
             _ => Vec::new(),

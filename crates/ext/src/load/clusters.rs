@@ -3,7 +3,8 @@
 //! The namespace allocates, maps and frees whole clusters. The kernel maps of a cluster only the
 //! blocks that were written; what is written later gets its place in the same cluster. Until then
 //! they read as zeros and are nobody else's, as unwritten blocks are. So they are loaded as such;
-//! `apply::map` maps them when they are converted.
+//! `apply::map` maps them when they are converted. In a damaged image the rest of a cluster may be
+//! the file system's own; such a mapping is refused.
 //!
 //! # References
 //! Linux `fs/ext4/extents.c`, `get_implied_cluster_alloc`.
@@ -11,8 +12,11 @@
 use finefs_ext_disk::geometry::Geometry;
 use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Ino, Result};
 
+use crate::state::ExtState;
+
 /// A mapping in ascending order, with the rest of each cluster that it has a part of.
-pub(crate) fn whole(geometry: &Geometry, ino: Ino, extents: Vec<Extent>) -> Result<Vec<Extent>> {
+pub(crate) fn whole(state: &ExtState, ino: Ino, extents: Vec<Extent>) -> Result<Vec<Extent>> {
+    let geometry = &state.geometry;
     if geometry.cluster_ratio == 1 {
         return Ok(extents);
     }
@@ -45,7 +49,15 @@ pub(crate) fn whole(geometry: &Geometry, ino: Ino, extents: Vec<Extent>) -> Resu
         push(&mut filled, extent);
     }
     close(geometry, &mut filled);
-    Ok(filled)
+    let is_foreign = |run: &&Extent| !state.groups.can_own(geometry, run.physical.0, run.length);
+    match filled.iter().find(is_foreign) {
+        None => Ok(filled),
+        Some(run) => Err(Error::corrupt(format_args!(
+            "inode {ino}: a cluster within blocks {} to {} cannot belong to a file as a whole",
+            run.physical.0,
+            run.physical.0 + run.length - 1
+        ))),
+    }
 }
 
 /// Fills the last cluster up to its end.

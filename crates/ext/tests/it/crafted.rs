@@ -130,3 +130,45 @@ fn an_index_that_leads_to_one_leaf_again_and_again() {
     );
     assert!(found.len() < 200, "{}", found.len());
 }
+
+#[test]
+fn the_rest_of_a_cluster_may_be_the_file_systems_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = "-t ext4 -b 1024 -C 16384 -O bigalloc,^metadata_csum,^has_journal";
+    let options: Vec<&str> = options.split_whitespace().collect();
+    let image = make(directory.path(), "64M", &options);
+    let data = directory.path().join("data");
+    fs::write(&data, vec![7; 10 << 10]).unwrap();
+    debugfs(&image, &format!("write {} file\n", data.display()));
+    // Block 0 is the superblock's cluster; the blocks of a table end somewhere in theirs.
+    let table = numbers_of(&image, "Inode table at ");
+    let (start, end) = (table[0], table[1] + 1);
+    assert!(end % 16 != 0 && start / 16 <= end / 16, "{start} {end}");
+    let within = end % 16;
+    debugfs(
+        &image,
+        &format!(
+            "sif file block[3] {within}\nsif file block[4] 1\nsif file block[5] {end}\n\
+             sif file size {}\n",
+            (within + 1) * 1024
+        ),
+    );
+    let store = open(&image, false).unwrap();
+    let file = lookup(&store, "file").unwrap();
+    let extents = store.load_extents(file);
+    assert!(
+        matches!(&extents, Err(Error::Corrupt(what)) if what.contains("cluster")),
+        "{extents:?}"
+    );
+}
+
+/// The two numbers of a range that dumpe2fs prints of the first group.
+fn numbers_of(image: &Path, what: &str) -> Vec<u64> {
+    let text = run(Command::new("dumpe2fs").arg(image));
+    let rest = text.split(what).nth(1).unwrap();
+    let range = rest.split([' ', '\n']).next().unwrap();
+    range
+        .split('-')
+        .map(|number| number.parse().unwrap())
+        .collect()
+}

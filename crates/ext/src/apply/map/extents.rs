@@ -158,10 +158,14 @@ fn gaps(space: &Space<'_>, inode: &InodeEdit, range: Range<u64>) -> Result<Vec<E
         })?;
         let hole_end = runs.get(next).map_or(u64::MAX, |run| run.logical);
         let end = range.end.min(cluster.end).min(hole_end);
+        let physical = (near.physical + at).wrapping_sub(near.logical);
+        if !space.state.groups.can_own(geometry, physical, end - at) {
+            return Err(inode.damaged(format_args!("a cluster with block {physical}")));
+        }
         gaps.push(Extent {
             logical: LogicalBlock(at as u32),
             len: (end - at) as u32,
-            physical: PhysBlock((near.physical + at).wrapping_sub(near.logical)),
+            physical: PhysBlock(physical),
             is_unwritten: false,
         });
         at = end;
