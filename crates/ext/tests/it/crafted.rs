@@ -172,3 +172,41 @@ fn numbers_of(image: &Path, what: &str) -> Vec<u64> {
         .map(|number| number.parse().unwrap())
         .collect()
 }
+
+#[test]
+fn a_quota_file_whose_header_cannot_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = make(
+        directory.path(),
+        "16M",
+        &["-t", "ext4", "-b", "1024", "-O", "quota"],
+    );
+    let header = numbers(&image, "blocks <3>")[0] * 1024;
+    let mut sound = vec![0; 32];
+    let file = fs::File::open(&image).unwrap();
+    file.read_exact_at(&mut sound, header).unwrap();
+    drop(open(&image, false).unwrap());
+    // The number of blocks, the first free block, the first block with room.
+    for (place, wrong) in [
+        (20, 1000_u32),
+        (24, 1),
+        (24, 5),
+        (24, 77),
+        (28, 1),
+        (28, 2),
+        (28, 77),
+    ] {
+        patch(&image, header + place, &wrong.to_le_bytes());
+        let store = open(&image, false).unwrap();
+        let notes = store.notes().join("\n");
+        assert!(store.geometry().is_read_only, "{place}: {wrong}");
+        assert!(
+            notes.contains("quota file (inode 3)"),
+            "{place}: {wrong}: {notes}"
+        );
+        drop(store);
+        patch(&image, header, &sound);
+    }
+    let store = open(&image, false).unwrap();
+    assert!(!store.geometry().is_read_only, "{:?}", store.notes());
+}

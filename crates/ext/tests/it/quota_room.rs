@@ -10,6 +10,7 @@ use finefs_namespace::{
     Caller, Error, Ino, Namespace, QuotaChange, QuotaLimits, QuotaOwners, Result, SetAttributes,
 };
 
+use crate::image::debugfs;
 use crate::trial;
 
 /// Ids so far apart that each takes its own branch of the tree.
@@ -230,4 +231,26 @@ fn new_owners_fit_the_journal() {
     end(namespace, &path);
     let told = trial::messages_about(&path, "larger than the journal");
     assert_eq!(told, Vec::<String>::new());
+}
+
+/// The lists of free blocks and of those with room, as e2fsck leaves them, are sound.
+#[test]
+fn quota_files_that_e2fsck_wrote_are_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    let namespace = make(&path, "");
+    let first = files(&namespace, 200)[0];
+    end(namespace, &path);
+    for turn in 1..4 {
+        let owned = (0..200).map(|number| {
+            let (ino, uid) = (first.0 + u64::from(number), scattered(number / turn));
+            format!("sif <{ino}> uid {uid}\nsif <{ino}> gid {}\n", number / turn)
+        });
+        debugfs(&path, &owned.collect::<String>());
+        let repaired = Command::new("e2fsck").arg("-fy").arg(&path).output();
+        assert_eq!(repaired.unwrap().status.code(), Some(1));
+        let namespace = trial::open_with(&path, OnError::Continue);
+        give(&namespace, first, 1000 + turn).unwrap();
+        end(namespace, &path);
+    }
 }
