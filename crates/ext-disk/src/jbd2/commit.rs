@@ -80,6 +80,11 @@ impl CommitBlock {
     }
 }
 
+/// When a block says that it was committed, in seconds since 1970, whatever its checksum.
+pub fn seconds(block: &[u8]) -> u64 {
+    u64::get_be(block, COMMIT_SEC)
+}
+
 /// The checksum of the block as if only its used bytes were not zero.
 fn partial_checksum(format: &Format, block: &[u8]) -> u32 {
     const ZEROS: [u8; 512] = [0; 512];

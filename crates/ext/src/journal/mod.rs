@@ -11,7 +11,8 @@
 //! A block without the magic, of another transaction, or of an unknown type; that is how every log
 //! ends. A transaction whose commit block is there but whose checksums are wrong ends it too, and
 //! is reported as damage ([`Log::damage`]): the kernel does not mount such an image, e2fsck replays
-//! what is before.
+//! what is before. Not so where it was committed before the last whole one: it is what an older
+//! journal left there (mke2fs -E lazy_journal_init), and ends the log as anything else does.
 //!
 //! # References
 //! Linux `Documentation/filesystems/ext4/journal.rst`; `fs/jbd2/recovery.c` for the rules.
@@ -31,7 +32,7 @@ use finefs_buffers::{BufferCache, Source};
 use finefs_ext_disk::checksum::crc32_be;
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::inode::InodeRules;
-use finefs_ext_disk::jbd2::commit::CommitBlock;
+use finefs_ext_disk::jbd2::commit::{self, CommitBlock};
 use finefs_ext_disk::jbd2::descriptor::{self, DescriptorBlock, TagFlags};
 use finefs_ext_disk::jbd2::revoke::RevokeBlock;
 use finefs_ext_disk::jbd2::{self, BlockHeader, BlockType, Format, JournalSuperblock};
@@ -253,6 +254,8 @@ pub(crate) struct Log {
     pub fast_commits: Option<FastReplay>,
     /// Why the log ended, when that is not how a log ends.
     pub damage: Option<String>,
+    /// When the last whole transaction was committed, in seconds since 1970.
+    committed: u64,
 }
 
 /// What fast commits change.
@@ -282,6 +285,8 @@ struct Transaction {
     /// A checksum was wrong. That counts only if the commit block is there: a crash can cut a
     /// transaction off anywhere.
     damage: Option<String>,
+    /// A checksum of its descriptors or revocations was: they may be older than the journal.
+    may_be_stale: bool,
     /// The log's blocks that v1's checksum covers.
     covered: Vec<u32>,
 }
@@ -304,6 +309,7 @@ impl Transaction {
         };
         if let Err(error) = block.verify_checksum() {
             self.damage.get_or_insert(error.to_string());
+            self.may_be_stale = true;
         }
         self.covered.push(at(0));
         let mut count = 0;
@@ -332,6 +338,7 @@ impl Transaction {
             Ok(block) => {
                 if let Err(error) = block.verify_checksum() {
                     self.damage.get_or_insert(error.to_string());
+                    self.may_be_stale = true;
                 }
                 self.revoked
                     .extend(block.blocks().map(|PhysBlock(block)| block));
@@ -343,7 +350,7 @@ impl Transaction {
     }
 
     /// Compares all checksums, now that the commit block is there. Gives what is wrong.
-    fn check(&self, journal: &Journal, commit: &[u8]) -> Result<Option<String>> {
+    fn check(&mut self, journal: &Journal, commit: &[u8]) -> Result<Option<String>> {
         if let Some(damage) = &self.damage {
             return Ok(Some(damage.clone()));
         }
@@ -352,7 +359,10 @@ impl Transaction {
             .and_then(|()| CommitBlock::parse(commit, format));
         let commit = match commit {
             Ok(commit) => commit,
-            Err(error) => return Ok(Some(error.to_string())),
+            Err(error) => {
+                self.may_be_stale = true;
+                return Ok(Some(error.to_string()));
+            }
         };
         let mut bytes = vec![0; format.block_size as usize];
         if format.has_tail() {
@@ -380,6 +390,7 @@ impl Transaction {
                 return Err(error);
             }
             if wanted != found {
+                self.may_be_stale = true;
                 return Ok(Some(format!(
                     "checksum is {found:#x}, should be {wanted:#x}"
                 )));
@@ -456,12 +467,18 @@ impl Log {
                 }
                 BlockType::Revoke => current.revoke(journal, &bytes),
                 BlockType::Commit => {
-                    let done = std::mem::take(&mut current);
-                    if let Some(damage) = done.check(journal, &bytes)? {
+                    let mut done = std::mem::take(&mut current);
+                    let damage = done.check(journal, &bytes)?;
+                    let committed = commit::seconds(&bytes);
+                    if done.may_be_stale && committed < log.committed {
+                        break;
+                    }
+                    if let Some(damage) = damage {
                         log.damage = Some(format!("transaction {}: {damage}", header.sequence));
                         break;
                     }
                     log.take(done, header.sequence);
+                    log.committed = committed;
                 }
                 _ => break,
             }

@@ -195,3 +195,29 @@ fn revocations_take_no_more_memory_when_they_repeat() {
     assert!(transaction.damage.is_none());
     assert_eq!(transaction.revoked.into_iter().collect::<Vec<_>>(), [900]);
 }
+
+/// Blocks of an older journal lie behind the log of one that was made without zeroing.
+#[test]
+fn what_an_older_journal_left_ends_the_log() {
+    let commands = THREE.replace("jo\n", "jo -c\n");
+    for is_older in [true, false] {
+        let device = image(&commands);
+        let journal = open(&device);
+        assert!(journal.format.has_tail());
+        // Each of the transactions is a descriptor, a copy and a commit block.
+        let second = journal.superblock.first() + 3;
+        let edit = |block: u32, offset: u64, bytes: &[u8]| {
+            let place = journal.offset_bytes(block).expect("it is there");
+            let written = device.write_at(place + offset, bytes);
+            written.expect("it can be written");
+        };
+        // The tag's checksum, so that the descriptor's is wrong.
+        edit(second, 24, &[0x77; 4]);
+        if is_older {
+            edit(second + 2, 0x30, &1_000_000_u64.to_be_bytes());
+        }
+        let log = Log::scan(&journal).expect("it can be read");
+        assert_eq!(log.transactions, 1);
+        assert_eq!(log.damage.is_none(), is_older, "{:?}", log.damage);
+    }
+}
