@@ -495,6 +495,10 @@ impl Store for ExtStore {
         self.state.has_projects
     }
 
+    fn has_room_for_project(&self, ino: Ino) -> Result<bool> {
+        inode::has_room_for_project(&self.state, ino)
+    }
+
     fn why_no_space(&self) -> Error {
         match self.state.allocator.damage() {
             Some(damage) => Error::corrupt(format_args!(

@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::image::{debugfs, lookup, make, open, run};
 use crate::trial::open_with;
 use finefs_ext::OnError;
-use finefs_namespace::{Caller, Error, Namespace, Store};
+use finefs_namespace::{Caller, Error, FileFlags, Namespace, Store};
 
 /// The numbers that a command of debugfs prints.
 fn numbers(image: &Path, command: &str) -> Vec<u64> {
@@ -209,4 +209,36 @@ fn a_quota_file_whose_header_cannot_be() {
     }
     let store = open(&image, false).unwrap();
     assert!(!store.geometry().is_read_only, "{:?}", store.notes());
+}
+
+#[test]
+fn a_project_that_an_inode_has_no_room_for_is_refused() {
+    for (options, command, is_possible) in [
+        ("-I 128", "feature project\n", false),
+        ("-I 256 -O project", "sif file extra_isize 28\n", false),
+        ("-I 256 -O project", "", true),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let all = ["-t", "ext4", "-b", "1024"].into_iter();
+        let all: Vec<&str> = all.chain(options.split_whitespace()).collect();
+        let image = make(directory.path(), "8M", &all);
+        debugfs(&image, &format!("write /dev/null file\n{command}"));
+        let namespace = writable(&image);
+        let caller = Caller::root();
+        let file = namespace
+            .lookup(&caller, namespace.root(), b"file")
+            .unwrap();
+        let set = |project| {
+            let same = |flags: FileFlags| flags;
+            namespace.set_flags_and_project(&caller, file.ino, same, Some(project))
+        };
+        assert_eq!(set(0), Ok(()));
+        let expected = match is_possible {
+            true => Ok(()),
+            false => Err(Error::NotSupported),
+        };
+        assert_eq!(set(5), expected, "{options} {command}");
+        namespace.forget(file.ino, 1);
+        namespace.shut_down().unwrap();
+    }
 }

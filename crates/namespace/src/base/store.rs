@@ -652,6 +652,12 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
+    /// An inode has room for a project, where inodes have them.
+    fn has_room_for_project(&self, ino: Ino) -> Result<bool> {
+        let _ = ino;
+        Ok(true)
+    }
+
     /// What to answer where there is no space and commits have brought none: `Error::NoSpace`, or
     /// the damage because of which space that there may be is not used.
     fn why_no_space(&self) -> Error {

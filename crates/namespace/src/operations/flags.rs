@@ -37,8 +37,8 @@ impl Namespace {
         self.set_flags_and_project(caller, ino, change, None)
     }
 
-    /// The same, with the project, unless that is `None`. EOPNOTSUPP for one where there are none;
-    /// EDQUOT where it may not have the inode.
+    /// The same, with the project, unless that is `None`. EOPNOTSUPP for one where there are none,
+    /// or where the inode has no room for it; EDQUOT where it may not have the inode.
     pub fn set_flags_and_project(
         &self,
         caller: &Caller,
@@ -46,13 +46,11 @@ impl Namespace {
         change: impl Fn(FileFlags) -> FileFlags,
         project: Option<u32>,
     ) -> Result<()> {
-        if project.is_some_and(|project| project != 0) && !self.store.has_projects() {
-            return Err(Error::NotSupported);
-        }
         let operation = self.begin_change(Call::SetAttributes)?;
         let guard = &operation.guard;
         let inode = self.inode(ino, guard)?;
         check_owner(caller, inode)?;
+        self.check_project(inode, project)?;
         let special = special_changes(inode, change(inode.flags()));
         let names = match special.is_empty() {
             true => None,
@@ -106,6 +104,15 @@ impl Namespace {
             names.set_folding(held, to.flags.contains(FileFlags::CASEFOLD), guard);
         }
         Ok(())
+    }
+
+    /// EOPNOTSUPP for a project that the inode cannot have.
+    fn check_project(&self, inode: &Inode, project: Option<u32>) -> Result<()> {
+        let changes = project.is_some_and(|project| project != inode.ownership().project);
+        match !changes || self.store.has_projects() && self.store.has_room_for_project(inode.ino)? {
+            true => Ok(()),
+            false => Err(Error::NotSupported),
+        }
     }
 
     /// What it takes to encrypt a directory, if that is to be: its extended attributes, and space.
