@@ -82,7 +82,7 @@ use std::borrow::Cow;
 
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::InodeFlags;
-use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use finefs_namespace::{
     Batch, Captured, CommitThreads, Committed, DirectoryChange, Error, FileFlags, FileKind, Ino,
     InodeChange, LinkState, Result, Settled, parallel,
@@ -652,6 +652,7 @@ impl<'a> Commit<'a> {
                 let features = superblock.compat() | Compat::EXT_ATTR;
                 superblock.set_compat(features);
             }
+            raise_revision(&mut superblock);
             superblock.update_checksum();
             *superblock.as_bytes()
         };
@@ -662,5 +663,19 @@ impl<'a> Commit<'a> {
             place.copy_from_slice(&bytes);
         }
         Ok(())
+    }
+}
+
+/// Makes a file system that has features one that may have them (Linux `ext4_update_dynamic_rev`).
+fn raise_revision(superblock: &mut Superblock) {
+    let has_features = !superblock.compat().is_empty()
+        || !superblock.incompat().is_empty()
+        || !superblock.ro_compat().is_empty();
+    if has_features && superblock.rev_level() == 0 {
+        // What the numbers stand for stays the same.
+        let (first, size) = (superblock.first_ino(), superblock.inode_size());
+        superblock.set_first_ino_raw(first.0);
+        superblock.set_inode_size_raw(size);
+        superblock.set_rev_level(1);
     }
 }

@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::image::{debugfs, lookup, make, open, run};
+use crate::image::{assert_clean, debugfs, lookup, make, open, run};
 use crate::trial::open_with;
 use finefs_ext::OnError;
-use finefs_namespace::{Caller, Error, FileFlags, Namespace, Store};
+use finefs_namespace::{Caller, Error, FileFlags, Namespace, SetAttributes, Store};
 
 /// The numbers that a command of debugfs prints.
 fn numbers(image: &Path, command: &str) -> Vec<u64> {
@@ -241,4 +241,35 @@ fn a_project_that_an_inode_has_no_room_for_is_refused() {
         namespace.forget(file.ino, 1);
         namespace.shut_down().unwrap();
     }
+}
+
+/// A file system of the first revision has no features.
+#[test]
+fn a_feature_raises_the_revision() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["-t", "ext2", "-b", "1024", "-r", "0"];
+    let image = make(directory.path(), "8M", &options);
+    let revision = || run(Command::new("dumpe2fs").arg("-h").arg(&image));
+    assert!(revision().contains("revision #:    0"), "{}", revision());
+    let namespace = writable(&image);
+    let root = namespace.root();
+    create(&namespace, root, b"file").unwrap();
+    namespace.shut_down().unwrap();
+    drop(namespace);
+    assert!(revision().contains("revision #:    0"), "{}", revision());
+    let namespace = writable(&image);
+    let caller = Caller::root();
+    let file = namespace.lookup(&caller, root, b"file").unwrap();
+    let change = SetAttributes {
+        size_bytes: Some(3 << 30),
+        ..SetAttributes::default()
+    };
+    namespace
+        .set_attributes(&caller, file.ino, &change)
+        .unwrap();
+    namespace.forget(file.ino, 1);
+    namespace.shut_down().unwrap();
+    drop(namespace);
+    assert!(revision().contains("revision #:    1"), "{}", revision());
+    assert_clean(&image);
 }
