@@ -3,7 +3,8 @@
 //!
 //! They are found in a list that starts in the superblock and goes on in `i_dtime`, and, with the
 //! feature `orphan_file`, in the blocks of a file. One without links is freed, one with links loses
-//! what lies behind its size. This is done by a batch like any other.
+//! what lies behind its size. This is done by a batch like any other; but for the rest of the last
+//! block, which is zeroed before it.
 //!
 //! # References
 //! Linux `Documentation/filesystems/ext4/orphan.rst`; `fs/ext4/orphan.c`.
@@ -16,7 +17,7 @@ use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_ext_disk::orphan_file::OrphanBlock;
 use finefs_ext_disk::superblock::State;
 use finefs_namespace::{
-    Batch, Error, ExtentState, FileKind, Ino, InodeChange, LinkState, MapChange, Result,
+    Batch, BlockNo, Error, ExtentState, FileKind, Ino, InodeChange, LinkState, MapChange, Result,
 };
 
 use crate::apply;
@@ -197,6 +198,21 @@ fn sound_inode(state: &ExtState, ino: Ino) -> Result<Inode<InodeBytes>> {
     Ok(inode)
 }
 
+/// Zeroes what lies behind the end of a file in its last block: it would show when the file grows.
+/// What is encrypted stays, as in the kernel without the key.
+fn zero_tail(state: &ExtState, ino: Ino, inode: &Inode<InodeBytes>, size_bytes: u64) -> Result<()> {
+    let block_size = u64::from(state.geometry.block_size);
+    let within = size_bytes % block_size;
+    if within == 0 || inode.flags().contains(InodeFlags::ENCRYPT) {
+        return Ok(());
+    }
+    let Some(block) = map::block_of(state, ino, inode, size_bytes / block_size)? else {
+        return Ok(());
+    };
+    let zeros = vec![0; (block_size - within) as usize];
+    state.data.write(BlockNo(block), within, &zeros)
+}
+
 /// What is left to be done for an orphan.
 fn change(state: &ExtState, ino: Ino) -> Result<InodeChange> {
     let inode = sound_inode(state, ino)?;
@@ -229,6 +245,7 @@ fn change(state: &ExtState, ino: Ino) -> Result<InodeChange> {
             // What lies behind the size is in the inode and goes with the next change.
             return Ok(change);
         }
+        zero_tail(state, ino, &inode, attributes.size_bytes)?;
         let freed = state.geometry.cluster_end(logical);
         if freed > logical {
             change.map.push(MapChange::Convert {

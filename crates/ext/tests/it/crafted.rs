@@ -243,6 +243,34 @@ fn a_project_that_an_inode_has_no_room_for_is_refused() {
     }
 }
 
+#[test]
+fn the_rest_of_the_last_block_of_an_orphan_is_zeroed() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = make(
+        directory.path(),
+        "8M",
+        &["-t", "ext4", "-b", "4096", "-I", "256"],
+    );
+    let data = directory.path().join("data");
+    fs::write(&data, vec![7; 20_000]).unwrap();
+    debugfs(
+        &image,
+        &format!(
+            "write {} file\nsif file size 5000\nssv last_orphan 12\n",
+            data.display()
+        ),
+    );
+    let block = numbers(&image, "blocks file")[1];
+    writable(&image).shut_down().unwrap();
+    assert_clean(&image);
+    let mut bytes = vec![1; 4096];
+    let file = fs::File::open(&image).unwrap();
+    file.read_exact_at(&mut bytes, block * 4096).unwrap();
+    let (kept, rest) = bytes.split_at(5000 - 4096);
+    assert!(kept.iter().all(|byte| *byte == 7));
+    assert!(rest.iter().all(|byte| *byte == 0));
+}
+
 /// A file system of the first revision has no features.
 #[test]
 fn a_feature_raises_the_revision() {
