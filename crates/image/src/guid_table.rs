@@ -9,7 +9,13 @@ use finefs_block::BlockDevice;
 use gpt::GptConfig;
 use gpt::disk::LogicalBlockSize;
 
-use crate::partition::Partition;
+/// A partition as such a table has it.
+pub(crate) struct GuidPartition {
+    pub number: u32,
+    pub start_bytes: u64,
+    pub length_bytes: u64,
+    pub name: String,
+}
 
 /// A device with a position, read only.
 struct Cursor<'a> {
@@ -56,7 +62,7 @@ impl Seek for Cursor<'_> {
 }
 
 /// The partitions of a disk that has such a table.
-pub(crate) fn partitions(disk: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
+pub(crate) fn partitions(disk: &dyn BlockDevice) -> io::Result<Vec<GuidPartition>> {
     let open = |size| {
         let config = GptConfig::new().writable(false).logical_block_size(size);
         config.open_from_device(Cursor { disk, at: 0 })
@@ -82,12 +88,11 @@ pub(crate) fn partitions(disk: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
             .last_lba
             .checked_sub(entry.first_lba)?
             .checked_add(1)?;
-        Some(Partition {
+        Some(GuidPartition {
             number: *number,
             start_bytes: entry.first_lba.checked_mul(size)?,
             length_bytes: length.checked_mul(size)?,
             name: entry.name.clone(),
-            label: String::new(),
         })
     };
     Ok(used.filter_map(partition).collect())

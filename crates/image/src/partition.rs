@@ -5,8 +5,8 @@
 //! would have it.
 //!
 //! # References
-//! The MBR with its chain of extended boot records as Linux's `block/partitions/msdos.c` follows it:
-//! a logical partition's start counts from its own record, the next record's from the first.
+//! The MBR with its chain of extended boot records as Linux's `block/partitions/msdos.c` follows
+//! it: a logical partition's start counts from its own record, the next record's from the first.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use finefs_block::BlockDevice;
 use finefs_reiser_disk::superblock as reiserfs;
 
 #[cfg(feature = "gpt")]
-use crate::guid_table::partitions as of_gpt;
+use crate::guid_table;
 
 /// A partition of a disk image.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,6 +66,19 @@ pub(crate) fn end_of_table(disk: &dyn BlockDevice) -> Option<u64> {
     let ends = of_gpt(disk).ok()?.into_iter();
     ends.map(|part| part.start_bytes.saturating_add(part.length_bytes))
         .max()
+}
+
+#[cfg(feature = "gpt")]
+fn of_gpt(disk: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
+    let found = guid_table::partitions(disk)?.into_iter();
+    let partition = |part: guid_table::GuidPartition| Partition {
+        number: part.number,
+        start_bytes: part.start_bytes,
+        length_bytes: part.length_bytes,
+        name: part.name,
+        label: String::new(),
+    };
+    Ok(found.map(partition).collect())
 }
 
 #[cfg(not(feature = "gpt"))]

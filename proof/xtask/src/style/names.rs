@@ -88,6 +88,7 @@ const UNSAFE: &[&str] = &[
     "crates/namespace/src/base/once_box.rs",
     "crates/namespace/src/base/retire.rs",
     "crates/namespace/src/inode/inode_table.rs",
+    "crates/namespace/src/inode/slots.rs",
     "crates/namespace/src/names/name_table.rs",
     "crates/namespace/src/names/name_table/chain.rs",
     "crates/namespace/src/data/extent_map.rs",
