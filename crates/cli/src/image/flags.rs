@@ -368,6 +368,9 @@ impl Chattr {
         if encrypts && !found.is_dir() {
             return Err(at.refused("no directory: only an empty one can come to be encrypted"));
         }
+        if self.cipher.is_some() && found.flags().contains(FileFlags::ENCRYPTED) {
+            return Err(at.refused("encrypted already: a directory keeps its cipher"));
+        }
         if let Some(project) = self.project {
             at.told(at.fs.set_project(at.path(), project))?;
         }

@@ -115,6 +115,17 @@ fn ciphers_can_be_chosen() {
         &["chattr", "+d", "--cipher", "adiantum", "image:/aes-256"],
     );
     assert!(said.contains("goes with +E"), "{said}");
+    let again = [
+        "chattr",
+        "+E",
+        "--cipher",
+        "adiantum",
+        "--key",
+        "key",
+        "image:/aes-256",
+    ];
+    let said = place.fails(1, &again);
+    assert!(said.contains("keeps its cipher"), "{said}");
     let bytes = fs::read(&image).unwrap();
     assert!(!bytes.windows(4096).any(|some| some == &content[..4096]));
 }

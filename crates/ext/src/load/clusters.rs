@@ -49,7 +49,12 @@ pub(crate) fn whole(state: &ExtState, ino: Ino, extents: Vec<Extent>) -> Result<
         push(&mut filled, extent);
     }
     close(geometry, &mut filled);
-    let is_foreign = |run: &&Extent| !state.groups.can_own(geometry, run.physical.0, run.length);
+    // The last cluster of an image that is only read may be cut off.
+    let within = |run: &Extent| {
+        let rest = geometry.blocks_count.saturating_sub(run.physical.0);
+        run.length.min(rest.max(1))
+    };
+    let is_foreign = |run: &&Extent| !state.groups.can_own(geometry, run.physical.0, within(run));
     match filled.iter().find(is_foreign) {
         None => Ok(filled),
         Some(run) => Err(Error::corrupt(format_args!(

@@ -22,6 +22,9 @@ use crossbeam_epoch::{Guard, Owned, Shared};
 /// Objects of a bag: as many as the epochs' own bags hold.
 const BAG: usize = 64;
 
+/// What takes so many bytes is large.
+const LARGE_BYTES: usize = 128 << 10;
+
 /// An object to destroy.
 struct Garbage {
     object: *mut (),
@@ -82,14 +85,20 @@ pub(crate) unsafe fn retire<T: Send + 'static>(object: Shared<'_, T>, guard: &Gu
     }
 }
 
-/// The same for what takes much memory: its bag does not wait for others.
+/// The same for what takes so many bytes: if they are many, its bag does not wait for others.
 ///
 /// # Safety
 /// As for [`retire`].
-pub(crate) unsafe fn retire_large<T: Send + 'static>(object: Shared<'_, T>, guard: &Guard) {
+pub(crate) unsafe fn retire_sized<T: Send + 'static>(
+    object: Shared<'_, T>,
+    bytes: usize,
+    guard: &Guard,
+) {
     // SAFETY: passed on.
     unsafe { retire(object, guard) };
-    seal(guard);
+    if bytes >= LARGE_BYTES {
+        seal(guard);
+    }
 }
 
 /// Seals the open bag, if there is anything in it.

@@ -316,6 +316,9 @@ impl Volume {
             let guard = &crossbeam_epoch::pin();
             let (leaves, next) = self.inodes.without_cells(first, PACKED_AT_ONCE, guard);
             from = next;
+            if leaves.is_empty() {
+                continue;
+            }
             let _gate = self.gate.write();
             if self.committer.is_closed() {
                 return;

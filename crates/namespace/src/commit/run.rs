@@ -18,6 +18,7 @@ use crate::commit::merge::{Merged, merge};
 use crate::commit::oplog::{Cut, OperationLog};
 use crate::commit::volume::Volume;
 use crate::commit::wakeup::Wake;
+use crate::inode::Inode;
 
 /// So many items a thread of a commit takes at a time.
 const PIECE_ITEMS: usize = 512;
@@ -194,9 +195,11 @@ impl Volume {
             for ino in freed {
                 // Its number is free already: another inode may have it by now, and be gone too.
                 let cell = self.inodes.get(*ino, guard);
-                if let Some(inode) =
-                    cell.filter(|inode| inode.is_gone() && inode.dirty_generation() <= number)
-                {
+                let is_it = |inode: &&Inode| {
+                    let core = inode.loaded();
+                    inode.is_gone() && core.is_some_and(|core| core.dirty_generation() <= number)
+                };
+                if let Some(inode) = cell.filter(is_it) {
                     self.inodes.remove(inode, guard);
                     self.discount(inode);
                 }

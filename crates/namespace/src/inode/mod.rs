@@ -494,6 +494,11 @@ impl Core {
         &self.rare().xattrs
     }
 
+    /// Made since the file system was opened, and in memory since.
+    pub fn was_made_here(&self) -> bool {
+        self.is_new
+    }
+
     /// True when there were never extended attributes: to ask needs no place for them.
     pub fn never_had_xattrs(&self) -> bool {
         self.is_new && self.rare.get().is_none()

@@ -27,8 +27,8 @@
 //! IDLE is the clock's bit: the hand sets it, and the next use of the inode takes it away.
 //!
 //! # Invariants
-//! 1. GONE is set only by a compare-and-swap under the inode's lock: from zero references, or with
-//!    EVICTED; and stays.
+//! 1. GONE is set under the inode's lock: from zero references, or with EVICTED; and stays. Of a
+//!    cell that was never loaded, which has no lock, it is set with EVICTED.
 //! 2. An inode becomes split, and stops being so, under its lock, and is not split while UNLINKED
 //!    or GONE is set. So who adds to a part of it has a reference.
 //! 3. While a count is open one inode has it in `sharing`, and BIAS in `life`; or the thread that

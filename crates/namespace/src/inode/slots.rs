@@ -304,10 +304,12 @@ impl Slots {
         }
     }
 
-    /// Bytes that the leaves take, and what is left of those that were packed.
+    /// Bytes that it takes: leaves, what is left of those that were packed, chunks.
     pub fn bytes(&self) -> usize {
         let packed = self.packed.lock().len();
-        self.leaves.load(Ordering::Relaxed) * size_of::<Leaf>()
+        let chunks = self.chunks.get().into_iter().flatten();
+        chunks.filter(|chunk| chunk.get().is_some()).count() * size_of::<Chunk>()
+            + self.leaves.load(Ordering::Relaxed) * size_of::<Leaf>()
             + packed * (size_of::<Packed>() + size_of::<(u64, Box<Packed>)>())
     }
 
@@ -441,7 +443,8 @@ mod tests {
         assert_eq!(from(8, 9), [8, 400, FAR, INODES_END - 1]);
         assert_eq!(from(8, 2), [8, 400]);
         assert_eq!(from(FAR + 1, 9), [INODES_END - 1]);
-        assert_eq!(slots.bytes(), 4 * size_of::<Leaf>());
+        let chunks = 3 * size_of::<Chunk>();
+        assert_eq!(slots.bytes(), chunks + 4 * size_of::<Leaf>());
     }
 
     #[test]
@@ -480,12 +483,14 @@ mod tests {
         }
         pack_all(&slots);
         let guard = &crossbeam_epoch::pin();
-        assert!(slots.bytes() > 0);
+        let packed = || slots.packed.lock().len();
+        assert_eq!(packed(), 1);
         assert!(slots.release_packed(Ino(5), 2, guard));
         assert!(slots.release_packed(Ino(6), 1, guard));
-        assert!(slots.bytes() > 0);
+        assert_eq!(packed(), 1);
         assert!(slots.release_packed(Ino(6), 1, guard));
-        assert_eq!(slots.bytes(), 0);
+        assert_eq!(packed(), 0);
+        assert_eq!(slots.bytes(), size_of::<Chunk>());
     }
 
     #[test]

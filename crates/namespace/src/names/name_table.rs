@@ -72,7 +72,7 @@ use smallvec::SmallVec;
 
 use crate::base::classes;
 use crate::base::once_box::OnceBox;
-use crate::base::retire::retire_large;
+use crate::base::retire::retire_sized;
 use crate::base::store::{FoldName, NameClasses};
 use crate::base::types::{FileKind, Ino};
 
@@ -683,7 +683,7 @@ impl NameTable {
                 old.next.store(Shared::null(), Ordering::Release);
                 // SAFETY: death marks all buckets at once under `resize`, so this is the first
                 // bucket, no LEFT tag leads to `fresh` and nobody has seen it.
-                unsafe { retire_large(fresh, guard) };
+                unsafe { retire_sized(fresh, new.own_bytes(), guard) };
                 return;
             }
             let halves = [0, 1].map(|half| new.bucket(index * 2 + half));
@@ -693,7 +693,7 @@ impl NameTable {
         self.table.store(fresh, Ordering::Release);
         let retired = Shared::from(std::ptr::from_ref(old));
         // SAFETY: `self.table` no longer names it. Its chains go on in the new table.
-        unsafe { retire_large(retired, guard) };
+        unsafe { retire_sized(retired, old.own_bytes(), guard) };
     }
 }
 
@@ -703,7 +703,7 @@ impl NameTable {
         self.table.store(Owned::new(new), Ordering::Release);
         let retired = Shared::from(std::ptr::from_ref(old));
         // SAFETY: `self.table` no longer names it.
-        unsafe { retire_large(retired, guard) };
+        unsafe { retire_sized(retired, old.own_bytes(), guard) };
     }
 }
 

@@ -108,8 +108,15 @@ impl Namespace {
 
     /// EOPNOTSUPP for a project that the inode cannot have.
     fn check_project(&self, inode: &Inode, project: Option<u32>) -> Result<()> {
-        let changes = project.is_some_and(|project| project != inode.ownership().project);
-        match !changes || self.store.has_projects() && self.store.has_room_for_project(inode.ino)? {
+        if project.is_none_or(|project| project == inode.ownership().project) {
+            return Ok(());
+        }
+        // Of an inode that was made here the store may have nothing yet; it gets all the room.
+        let has_room = || match inode.was_made_here() && self.geometry.has_fine_times {
+            true => Ok(true),
+            false => self.store.has_room_for_project(inode.ino),
+        };
+        match self.store.has_projects() && has_room()? {
             true => Ok(()),
             false => Err(Error::NotSupported),
         }

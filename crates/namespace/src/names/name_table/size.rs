@@ -3,12 +3,19 @@
 use crossbeam_epoch::Guard;
 
 use super::chain::{Bucket, Node};
-use super::{Line, NameTable};
+use super::{Line, NameTable, Table};
 
 /// In tables of at most so many buckets names are counted.
 const COUNTED_MAX: usize = 256;
 /// What a name takes, with what its allocation costs.
 const NAME_BYTES: usize = size_of::<Node>() + 16;
+
+impl Table {
+    /// Bytes of the buckets.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.lines.len() * size_of::<Line>()
+    }
+}
 
 impl NameTable {
     /// About what a name takes, with its part of a bucket.
@@ -24,7 +31,7 @@ impl NameTable {
                 .sum(),
             _ => self.length_about(guard) as usize,
         };
-        names * NAME_BYTES + current.lines.len() * size_of::<Line>()
+        names * NAME_BYTES + current.own_bytes()
     }
 
     /// About how many names there are: three for each bucket, and nothing is counted.
