@@ -50,7 +50,7 @@ impl Umount {
             finefs_fuse::detach(&mount.path, self.lazy)
         });
         detached.map_err(|error| Failure::new(format!("{place}: {error}")))?;
-        if self.lazy {
+        if self.lazy || is_mounted_still(&mount) {
             return Ok(());
         }
         if !has_image(&mount) {
@@ -86,6 +86,12 @@ fn stop(channel: &Channel, name: &str) -> CliResult<()> {
             "its server has ended without a word; check it".to_owned(),
         )),
     }
+}
+
+/// True when the file system is mounted at another place too (`mount --bind`): its server goes on.
+fn is_mounted_still(mount: &MountPoint) -> bool {
+    let is_it = |other: &MountPoint| (other.device, &other.source) == (mount.device, &mount.source);
+    finefs_fuse::mounts().is_ok_and(|all| all.iter().any(is_it))
 }
 
 /// False for a memory file system.

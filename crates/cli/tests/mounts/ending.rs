@@ -426,3 +426,24 @@ fn nothing_is_left_of_a_mount() {
     // The number may be another mount's already.
     wait_until("the socket has gone", || inode() != own);
 }
+
+/// The server goes on for the other place, and is not waited for.
+#[test]
+fn a_bind_mount_is_unmounted_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let (place, bound) = (Place::new(), tempfile::tempdir().unwrap());
+    let image = place.image("ext4");
+    mount(&image, &place.mount_point(), &[]);
+    let mut bind = Command::new("mount");
+    bind.arg("--bind").arg(place.mount_point());
+    succeed(bind.arg(bound.path()));
+    fs::write(bound.path().join("file"), "content").unwrap();
+    let mut unmount = Command::new("timeout");
+    unmount.arg("10").arg(finefs().get_program());
+    succeed(unmount.arg("umount").arg(bound.path()));
+    let content = fs::read_to_string(place.mount_point().join("file"));
+    assert_eq!(content.unwrap(), "content");
+    succeed(finefs().arg("umount").arg(place.mount_point()));
+}
