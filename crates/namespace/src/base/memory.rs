@@ -4,8 +4,8 @@
 //! Bytes, counted by each CPU for itself. Each inode says what it was last counted for (`counted`
 //! in `inode`), so that what leaves memory takes away just what it added; what grows is counted
 //! anew when it is loaded or committed. What the inode table takes beside is `fixed`: looked at now
-//! and then, and part of the sum. The caches of the store are not in it, and
-//! have sizes of their own.
+//! and then, and part of the sum. The caches of the store are not in it, and have sizes of their
+//! own.
 //!
 //! An addition tells when this CPU's count has passed another multiple of a step. Only then is the
 //! sum looked at, so it may be too large by a step for each CPU.

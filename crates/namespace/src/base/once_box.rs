@@ -23,6 +23,15 @@ unsafe impl<T: Send> Send for OnceBox<T> {}
 // SAFETY: threads share `&T` (Sync), and one may make the T that another drops (Send).
 unsafe impl<T: Send + Sync> Sync for OnceBox<T> {}
 
+/// An array in its place on the heap, for what is too large for some stacks.
+pub(crate) fn boxed_array<T, const N: usize>(make: impl Fn() -> T) -> Box<[T; N]> {
+    let all: Box<[T]> = std::iter::repeat_with(make).take(N).collect();
+    let Ok(all) = all.try_into() else {
+        unreachable!("there are as many")
+    };
+    all
+}
+
 impl<T> OnceBox<T> {
     /// An empty place.
     pub fn new() -> OnceBox<T> {

@@ -6,7 +6,7 @@
 //! share no cache line, and a leaf starts with one: 64 bytes' worth of elements whose first index
 //! is a multiple of as many lie in a line of their own.
 
-use crate::base::once_box::OnceBox;
+use crate::base::once_box::{OnceBox, boxed_array};
 
 #[repr(align(128))]
 struct Leaf<T, const LEAF: usize>([T; LEAF]);
@@ -20,14 +20,8 @@ const PER_LINE: usize = 8;
 /// Pointers to leaves or middle nodes.
 type Pointers<P, const LINES: usize> = [Line<P>; LINES];
 
-/// In its place on the heap: it is too large for some stacks.
 fn no_pointers<P, const LINES: usize>() -> Box<Pointers<P, LINES>> {
-    let no_line = |_| Line(std::array::from_fn(|_| OnceBox::new()));
-    let all: Box<[Line<P>]> = (0..LINES).map(no_line).collect();
-    let Ok(all) = all.try_into() else {
-        unreachable!("there are as many")
-    };
-    all
+    boxed_array(|| Line(std::array::from_fn(|_| OnceBox::new())))
 }
 
 #[inline]

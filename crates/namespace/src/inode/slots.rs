@@ -28,7 +28,7 @@ use finefs_locks::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::classes;
 use crate::base::number_map::NumberMap;
-use crate::base::once_box::OnceBox;
+use crate::base::once_box::{OnceBox, boxed_array};
 use crate::base::retire::retire;
 #[cfg(not(feature = "shuttle"))]
 use crate::base::types::INODES_END;
@@ -151,15 +151,6 @@ impl Packed {
 type Chunk = [Atomic<Leaf>; CHUNK];
 type Chunks = [OnceBox<Chunk>; CHUNKS];
 
-/// In its place on the heap: it is too large for some stacks.
-fn boxed<T, const N: usize>(make: impl Fn() -> T) -> Box<[T; N]> {
-    let all: Box<[T]> = std::iter::repeat_with(make).take(N).collect();
-    let Ok(all) = all.try_into() else {
-        unreachable!("there are as many")
-    };
-    all
-}
-
 /// See the module's head.
 pub(super) struct Slots {
     chunks: OnceBox<Chunks>,
@@ -231,8 +222,8 @@ impl Slots {
     #[cold]
     fn make<'g>(&self, index: u64, guard: &'g Guard) -> Option<&'g Leaf> {
         let (chunk, at) = split_index(index);
-        let chunks = self.chunks.get_or_make_box(|| boxed(OnceBox::new));
-        let place = &chunks[chunk].get_or_make_box(|| boxed(Atomic::null))[at];
+        let chunks = self.chunks.get_or_make_box(|| boxed_array(OnceBox::new));
+        let place = &chunks[chunk].get_or_make_box(|| boxed_array(Atomic::null))[at];
         let mut packed = self.packed.lock();
         if place.load(Ordering::Acquire, guard).is_null() {
             let was = packed.remove(&index);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `key` | master keys, keys of files, IVs |
 //! | `mode` | the modes of policies |
-//! | `xts`, `cbc` | AES-256-XTS; AES with CTS, and with CBC and ESSIV, by the crates that have them |
+//! | `xts`, `cbc` | AES-256-XTS; AES with CTS, and with CBC and ESSIV, by kept crates |
 //! | `adiantum`, `hctr2` | the modes that make one block of a unit, of the crates' primitives |
 
 mod adiantum;
