@@ -59,7 +59,7 @@ pub(crate) fn assemble(parts: Parts, options: &ExtOptions) -> ExtState {
     let keyring = (may_be_encrypted && !options.keys.is_empty()).then(|| {
         Keyring::new(
             &options.keys,
-            options.encryption,
+            options.encryption.clone(),
             superblock.uuid(),
             block_bytes,
         )

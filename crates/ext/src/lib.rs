@@ -70,7 +70,7 @@ mod sync;
 mod trim;
 mod uuid;
 
-pub use crypt::{KEY_BYTES, MasterKey};
+pub use crypt::{EncryptionChoice, KEY_BYTES, MasterKey};
 pub use error::{MountError, MountErrorKind};
 pub use finefs_ext_disk::fscrypt::Encryption;
 pub use found::{is_ext, length_of_truncated};
@@ -114,7 +114,7 @@ pub struct ExtOptions {
     /// Keys of encrypted files. The first one is for directories that are to be encrypted.
     pub keys: Vec<MasterKey>,
     /// The modes of directories that are to be encrypted.
-    pub encryption: Encryption,
+    pub encryption: EncryptionChoice,
     /// The image has just been made and is being filled.
     pub bulk_load: Option<BulkLoad>,
 }
@@ -132,7 +132,7 @@ impl Default for ExtOptions {
             limits: Vec::new(),
             journal: None,
             keys: Vec::new(),
-            encryption: Encryption::default(),
+            encryption: EncryptionChoice::default(),
             bulk_load: None,
         }
     }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use finefs_block::{Access, BlockDevice, Claim, PartitionDevice, Patience};
-use finefs_ext::{BulkLoad, Encryption, ExtOptions, ExtStore, MasterKey, OnError, QuotaKind};
+use finefs_ext::{
+    BulkLoad, Encryption, EncryptionChoice, ExtOptions, ExtStore, MasterKey, OnError, QuotaKind,
+};
 use finefs_namespace::{
     AtimePolicy, CommitThreads, Error as Cause, MemoryStore, Namespace, Options, Store, Timestamp,
 };
@@ -36,7 +38,7 @@ pub struct ImageOptions {
     mount_point: Option<PathBuf>,
     journal: Option<PathBuf>,
     keys: Vec<MasterKey>,
-    encryption: Encryption,
+    encryption: EncryptionChoice,
     limits: Vec<QuotaKind>,
     on_error: Option<OnError>,
     patience: Option<Patience>,
@@ -229,7 +231,15 @@ impl ImageOptions {
     /// The ciphers of directories that are given
     /// [`FileFlags::ENCRYPTED`](crate::FileFlags::ENCRYPTED); what is encrypted keeps its own.
     pub fn encryption(mut self, encryption: Encryption) -> ImageOptions {
-        self.encryption = encryption;
+        self.encryption = EncryptionChoice::default();
+        self.encryption.set(encryption);
+        self
+    }
+
+    /// The same, as it is chosen at that moment.
+    #[doc(hidden)]
+    pub fn encryption_by(mut self, choice: EncryptionChoice) -> ImageOptions {
+        self.encryption = choice;
         self
     }
 

@@ -99,5 +99,6 @@ pub mod front_end {
         Disk, Format, Image, format_of, length_of_truncated, open_device, open_image, open_memory,
     };
     pub use crate::journal::journal_of;
+    pub use finefs_ext::EncryptionChoice;
     pub use finefs_namespace as namespace;
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use finefs::front_end::Disk;
+use finefs::front_end::EncryptionChoice;
 use finefs::{AtimePolicy, Encryption, FileSystem, ImageOptions, MasterKey};
 use finefs_block::{BlockDevice, PartitionDevice};
 use rustix::io::Errno;
@@ -179,7 +180,7 @@ pub enum Access {
 pub struct Images {
     offset_bytes: Option<u64>,
     keys: Vec<MasterKey>,
-    encryption: Encryption,
+    encryption: EncryptionChoice,
     journals: Vec<PathBuf>,
     wait: Duration,
     open: Vec<Open>,
@@ -207,7 +208,7 @@ impl Images {
         Images {
             offset_bytes,
             keys: Vec::new(),
-            encryption: Encryption::default(),
+            encryption: EncryptionChoice::default(),
             journals: Vec::new(),
             wait: Duration::ZERO,
             open: Vec::new(),
@@ -220,9 +221,10 @@ impl Images {
         Images { keys, ..self }
     }
 
-    /// The same, by whose first key directories come to be encrypted like this.
-    pub fn with_encryption(self, encryption: Encryption) -> Images {
-        Images { encryption, ..self }
+    /// From now on directories come to be encrypted like this by the first key, also in images that
+    /// are open.
+    pub fn encrypt_by(&self, encryption: Encryption) {
+        self.encryption.set(encryption);
     }
 
     /// The same, which waits so long for images that others use.
@@ -344,7 +346,7 @@ impl Images {
         }
         let keys = self.keys.iter().cloned();
         let options = keys.fold(options, ImageOptions::key);
-        let options = options.encryption(self.encryption);
+        let options = options.encryption_by(self.encryption.clone());
         match is_part {
             true => options.open_on(self.disk(path, canonical, access)?),
             false => options.open(path),

@@ -297,7 +297,7 @@ impl Chattr {
     pub(crate) fn run(mut self, context: &mut Context) -> CliResult<ExitCode> {
         let mut session = Session::new(context, "finefs chattr", &self.place);
         if let Some(encryption) = self.cipher {
-            session = session.encrypting_by(encryption)?;
+            session = session.encrypting_by(encryption);
         }
         if let First::File(file) = &self.first {
             if self.project.is_none() {

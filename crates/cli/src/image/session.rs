@@ -141,6 +141,7 @@ impl Drop for Session<'_> {
     fn drop(&mut self) {
         // The next command goes on with them.
         if let Some(inside) = &mut self.context.shell {
+            self.images.encrypt_by(Encryption::default());
             inside.images = std::mem::take(&mut self.images);
         }
     }
@@ -161,14 +162,10 @@ impl<'c> Session<'c> {
         }
     }
 
-    /// The same, where directories come to be encrypted like this. A shell has its image open
-    /// already.
-    pub fn encrypting_by(mut self, encryption: Encryption) -> CliResult<Session<'c>> {
-        if self.is_in_shell() {
-            return Err(Failure::new("a shell knows no --cipher"));
-        }
-        self.images = std::mem::take(&mut self.images).with_encryption(encryption);
-        Ok(self)
+    /// The same, where directories come to be encrypted like this.
+    pub fn encrypting_by(self, encryption: Encryption) -> Session<'c> {
+        self.images.encrypt_by(encryption);
+        self
     }
 
     /// The operands of files of images, patterns as the files that they stand for; where they are

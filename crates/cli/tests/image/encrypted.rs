@@ -110,6 +110,18 @@ fn ciphers_can_be_chosen() {
         let said = format!("contents    {contents}\nnames       {names}\n");
         assert!(told.contains(&said), "{told}");
     }
+    // In a shell, whose image is open, too; and only for that command.
+    let script = "mkdir s1 s2
+        chattr +E --cipher adiantum s1
+        chattr +E s2
+    ";
+    fs::write(place.path("script"), script).unwrap();
+    place.ok(&["shell", "--key", "key", "-f", "script", "image"]);
+    for (dir, (_, contents, _)) in [("s1", ciphers[3]), ("s2", ciphers[0])] {
+        let told = place.ok(&["info", "image", "--policy", dir]);
+        assert!(told.contains(contents), "{told}");
+    }
+    assert_clean(&image);
     let said = place.fails(
         1,
         &["chattr", "+d", "--cipher", "adiantum", "image:/aes-256"],

@@ -9,6 +9,7 @@
 //! | Module | What |
 //! |---|---|
 //! | `cipher` | keys, modes and ciphers |
+//! | `choice` | the modes of directories that come to be encrypted |
 //! | `without` | in its place, where those crates are left out |
 //!
 //! # Locking
@@ -17,6 +18,7 @@
 //! # References
 //! Linux `Documentation/filesystems/fscrypt.rst`.
 
+mod choice;
 #[cfg(feature = "fscrypt")]
 mod cipher;
 #[cfg(not(feature = "fscrypt"))]
@@ -27,11 +29,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use choice::EncryptionChoice;
 #[cfg(feature = "fscrypt")]
 pub use cipher::MasterKey;
 #[cfg(feature = "fscrypt")]
 pub(crate) use cipher::{ContentCipher, FileIdentity, NameCipher};
-use finefs_ext_disk::fscrypt::{Context, Encryption, Policy, TARGET_HEADER_SIZE};
+use finefs_ext_disk::fscrypt::{Context, Policy, TARGET_HEADER_SIZE};
 use finefs_locks::LockClass;
 use finefs_namespace::Ino;
 #[cfg(not(feature = "fscrypt"))]
@@ -139,8 +142,7 @@ impl KnownFile {
 pub(crate) struct Keyring {
     /// At least one.
     keys: Vec<MasterKey>,
-    /// Of directories that come to be encrypted.
-    encryption: Encryption,
+    encryption: EncryptionChoice,
     uuid: [u8; 16],
     block_bytes: usize,
     /// Files that were made.
@@ -160,7 +162,7 @@ impl Keyring {
     /// get the first one, and these modes.
     pub fn new(
         keys: &[MasterKey],
-        encryption: Encryption,
+        encryption: EncryptionChoice,
         uuid: [u8; 16],
         block_bytes: usize,
     ) -> Keyring {
@@ -208,7 +210,7 @@ impl Keyring {
     /// The policy of directories that come to be encrypted, if names can be padded so.
     pub fn new_policy(&self, padding_bytes: usize) -> Option<Policy> {
         let policy = Policy::new(self.keys[0].identifier(), padding_bytes)?;
-        Some(policy.with(self.encryption))
+        Some(policy.with(self.encryption.get()))
     }
 
     /// How long an encrypted target can be: it has a block, which ends in a NUL.
