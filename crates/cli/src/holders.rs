@@ -29,6 +29,16 @@ pub(crate) struct Holder {
     pub path: PathBuf,
 }
 
+/// A process that could not be looked into.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Unseen {
+    pub pid: u32,
+    /// The user, by number.
+    pub uid: u32,
+    /// The command's name.
+    pub command: String,
+}
+
 /// How a process uses a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum How {
@@ -65,18 +75,20 @@ impl Holder {
     }
 }
 
-/// All uses of a file system, in the order of processes; and how many processes could not be looked
+/// All uses of a file system, in the order of processes; and the processes that could not be looked
 /// into.
-pub(crate) fn holders(device: Device) -> io::Result<(Vec<Holder>, usize)> {
+pub(crate) fn holders(device: Device) -> io::Result<(Vec<Holder>, Vec<Unseen>)> {
     let mut pids: Vec<u32> = fs::read_dir("/proc")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     pids.sort_unstable();
-    let (mut found, mut unseen) = (Vec::new(), 0);
+    let (mut found, mut unseen) = (Vec::new(), Vec::new());
     for pid in pids {
         match of_process(pid, device) {
             Ok(uses) => found.extend(uses),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => unseen += 1,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                unseen.extend(Unseen::of(pid));
+            }
             // It has ended.
             Err(_) => {}
         }
@@ -84,12 +96,27 @@ pub(crate) fn holders(device: Device) -> io::Result<(Vec<Holder>, usize)> {
     Ok((found, unseen))
 }
 
+impl Unseen {
+    /// What everybody may know of it; `None` if it has ended.
+    fn of(pid: u32) -> Option<Unseen> {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        Some(Unseen {
+            pid,
+            uid: fs::metadata(&process).ok()?.uid(),
+            command: command_of(&process).ok()?,
+        })
+    }
+}
+
+fn command_of(process: &Path) -> io::Result<String> {
+    let name = fs::read_to_string(process.join("comm"))?;
+    Ok(name.trim_end().to_owned())
+}
+
 fn of_process(pid: u32, device: Device) -> io::Result<Vec<Holder>> {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let uid = fs::metadata(&process)?.uid();
-    let command = fs::read_to_string(process.join("comm"))?
-        .trim_end()
-        .to_owned();
+    let command = command_of(&process)?;
     let mut found = Vec::new();
     let mut add = |how: How, path: PathBuf| {
         found.push(Holder {

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use finefs_fuse::MountPoint;
+use rustix::process::Uid;
 use serde::Serialize;
 
 use crate::channel::{Channel, User};
-use crate::holders::{Access, Holder, How, holders};
+use crate::holders::{Access, Holder, How, Unseen, holders};
 use crate::target::Target;
 use crate::{CliResult, Failure, output, say};
 
@@ -17,7 +18,8 @@ use crate::{CliResult, Failure, output, say};
 ///
 /// As lsof(8) has it: FD is the number of a descriptor with r, w or u (both) behind it, or cwd, rtd
 /// (root), txt (program) or mem (mapping, with w if stores reach the file). Its status is 1 where
-/// nobody uses it. The server is not asked. Other users' processes are shown to root alone.
+/// nobody uses it. The server is not asked. Other users' processes are shown to root alone; those
+/// that the kernel hides from root too are named.
 ///
 /// Of what is served, it shows the clients that are connected, and their locks: NFS 3 clients tell
 /// nobody which files they have open.
@@ -62,9 +64,9 @@ impl Lsof {
         } else if !records.is_empty() {
             output::print(&table(&records))?;
         }
-        if unseen > 0 {
-            say(hidden(unseen));
-        }
+        hidden(&unseen, rustix::process::geteuid())
+            .iter()
+            .for_each(say);
         Ok(match records.is_empty() {
             true => ExitCode::FAILURE,
             false => ExitCode::SUCCESS,
@@ -120,16 +122,24 @@ pub(crate) fn writers(mount: &MountPoint) -> String {
     }
 }
 
-/// Of processes of others, so many.
-fn hidden(unseen: usize) -> String {
-    let processes = match unseen {
-        1 => "1 process".to_owned(),
-        _ => format!("{unseen} processes"),
+/// What is said to `me` of processes that could not be looked into: of others, how many; of those
+/// that protect themselves from their own user, or from root, which.
+fn hidden(unseen: &[Unseen], me: Uid) -> Vec<String> {
+    let is_of_others = |process: &&Unseen| !me.is_root() && process.uid != me.as_raw();
+    let (others, named): (Vec<&Unseen>, Vec<&Unseen>) = unseen.iter().partition(is_of_others);
+    let count = match others.len() {
+        0 => None,
+        1 => Some("1 process of others cannot be looked into".to_owned()),
+        count => Some(format!("{count} processes of others cannot be looked into")),
     };
-    format!("{processes} of others cannot be looked into")
+    let names = named.iter().map(|process| {
+        let Unseen { pid, command, .. } = process;
+        format!("process {pid} ({command}) cannot be looked into: the kernel denies it")
+    });
+    count.into_iter().chain(names).collect()
 }
 
-fn users(mount: &MountPoint) -> CliResult<(Vec<Holder>, usize)> {
+fn users(mount: &MountPoint) -> CliResult<(Vec<Holder>, Vec<Unseen>)> {
     holders(mount.device).map_err(|error| Failure::new(format!("/proc: {error}")))
 }
 
@@ -178,8 +188,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_process_is_not_several() {
-        assert_eq!(hidden(1), "1 process of others cannot be looked into");
-        assert_eq!(hidden(2), "2 processes of others cannot be looked into");
+    fn only_processes_of_other_users_are_of_others() {
+        let unseen = |pid, uid| Unseen {
+            pid,
+            uid,
+            command: "init".to_owned(),
+        };
+        let [first, user, other] = [unseen(1, 0), unseen(7, 1000), unseen(8, 1001)];
+        let told = |unseen: &[&Unseen], me| {
+            let unseen: Vec<Unseen> = unseen.iter().copied().cloned().collect();
+            hidden(&unseen, Uid::from_raw(me)).join("\n")
+        };
+        let denied =
+            |pid| format!("process {pid} (init) cannot be looked into: the kernel denies it");
+        assert_eq!(told(&[], 0), "");
+        assert_eq!(told(&[&first], 0), denied(1));
+        assert_eq!(told(&[&user], 0), denied(7));
+        assert_eq!(
+            told(&[&first], 1000),
+            "1 process of others cannot be looked into"
+        );
+        assert_eq!(
+            told(&[&first, &user, &other], 1000),
+            "2 processes of others cannot be looked into\n".to_owned() + &denied(7)
+        );
     }
 }
