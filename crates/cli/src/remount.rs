@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use finefs::AtimePolicy;
-use finefs_fuse::MountPoint;
+use finefs_fuse::{AttachError, MountPoint};
 
 use crate::channel::{Change, Channel};
 use crate::options::MountOptions;
@@ -112,6 +112,28 @@ fn left_by<'a>(mount: &MountPoint, options: &'a MountOptions) -> Vec<&'a str> {
     words.filter(is_left).collect()
 }
 
+/// Why the kernel did not change the flags. Those who write are named.
+fn refused(mount: &MountPoint, error: AttachError) -> Failure {
+    let AttachError::Remount(place, reason) = &error else {
+        return Failure::new(error);
+    };
+    if reason.raw_os_error() != Some(libc::EBUSY) {
+        return Failure::new(error);
+    }
+    let place = place.display();
+    // Who waits for the thaw has something open for writing.
+    if Channel::of(mount).and_then(|channel| channel.is_frozen()) == Ok(true) {
+        return Failure::new(format!(
+            "{place}: is frozen, and changes wait in it; finefs thaw {place} comes first"
+        ));
+    }
+    print_beside(&lsof::writers(mount));
+    Failure::new(format!(
+        "{place}: busy: files in it are open for writing; with --force finefs remount makes their \
+         writes fail"
+    ))
+}
+
 /// Gives the mount these flags; the server is told to take changes again where it `accepts` them.
 pub(crate) fn remount(mount: &MountPoint, options: &MountOptions, accepts: bool) -> CliResult<()> {
     let place = mount.path.display();
@@ -152,8 +174,7 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions, accepts: bool)
         return Ok(());
     }
     if let Err(error) = finefs_fuse::remount(&mount.path, &options.kernel) {
-        print_beside(&lsof::writers(mount));
-        return Err(Failure::new(error));
+        return Err(refused(mount, error));
     }
     if becomes_read_only {
         // What the kernel held is at the server by now.
