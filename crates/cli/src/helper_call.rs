@@ -12,8 +12,11 @@
 //! a busy mount neither by force (`-f`) nor by making it read-only (`-r`); umount -i goes without
 //! the link.
 //!
+//! Both hand the helper's status on, so it is one of theirs: 1 for a wrong call, 32 for a mount or
+//! unmount that failed.
+//!
 //! # References
-//! mount(8) and umount(8), "External helpers"; mount.fuse3(8).
+//! mount(8) and umount(8), "External helpers" and "Exit status"; mount.fuse3(8).
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -21,6 +24,11 @@ use std::path::Path;
 use clap::CommandFactory;
 
 use crate::Arguments;
+
+/// The status of a wrong call.
+pub(crate) const MISUSED: u8 = 1;
+/// That of a mount or unmount that failed.
+pub(crate) const FAILED: u8 = 32;
 
 /// True for what is asked for by hand: a subcommand, or an alias of one.
 fn is_subcommand(word: &OsStr) -> bool {
@@ -65,6 +73,11 @@ fn caller(arguments: &[OsString]) -> Option<Caller> {
     let is_bare =
         !first.to_string_lossy().starts_with('-') && !is_subcommand(first) && !is_plain_word(first);
     is_bare.then_some(Caller::Bare)
+}
+
+/// True for a call by mount(8) or umount(8), by the name that this program was called by.
+pub(crate) fn is_helper(arguments: &[OsString]) -> bool {
+    matches!(caller(arguments), Some(Caller::Mount | Caller::Umount))
 }
 
 /// A flag as it would have been given by hand; none where there is nothing to do for it.

@@ -243,7 +243,11 @@ fn usage(path: &[&str], kind: ErrorKind, message: &str) -> ! {
         Some(command) => command.error(kind, message),
         None => clap::Error::raw(kind, message),
     };
-    error.exit()
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    match helper_call::is_helper(&arguments) {
+        true => exit_as_asked(&error, &arguments),
+        false => error.exit(),
+    }
 }
 
 /// The commands whose statuses are those of fsck(8), which ends with 16 for a usage error.
@@ -256,6 +260,7 @@ const AS_RESIZE2FS: &str = "resize";
 fn exit_as_asked(error: &clap::Error, arguments: &[OsString]) -> ! {
     let name = arguments.get(1).filter(|_| error.use_stderr());
     let status = match name {
+        _ if error.use_stderr() && helper_call::is_helper(arguments) => helper_call::MISUSED.into(),
         Some(name) if AS_FSCK.iter().any(|known| name == known) => 16,
         Some(name) if name == AS_RESIZE2FS => 1,
         _ => error.exit(),
@@ -282,7 +287,9 @@ fn parse(arguments: Vec<OsString>) -> Arguments {
 pub fn main() -> ExitCode {
     // A file beyond the limit of its size is an error (EFBIG), and what was begun is removed.
     let _ = signal_hook::flag::register(libc::SIGXFSZ, std::sync::Arc::default());
-    let result = match parse(std::env::args_os().collect()).command {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let is_helper = helper_call::is_helper(&arguments);
+    let result = match parse(arguments).command {
         Command::Mount(command) => command.run(),
         #[cfg(feature = "nfs")]
         Command::Serve(command) => command.run(),
@@ -312,10 +319,14 @@ pub fn main() -> ExitCode {
         Command::External(words) => external::run(&words),
         Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),
     };
-    result.unwrap_or_else(|Failure(line)| {
+    let status = result.unwrap_or_else(|Failure(line)| {
         say(line);
         ExitCode::FAILURE
-    })
+    });
+    match is_helper && status != ExitCode::SUCCESS {
+        true => helper_call::FAILED.into(),
+        false => status,
+    }
 }
 
 #[cfg(test)]

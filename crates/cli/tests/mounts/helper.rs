@@ -174,6 +174,10 @@ fn a_remount_changes_what_the_kernel_keeps() {
         # While somebody writes.
         exec 9> mnt/open
         fails "busy" "$FINEFS" mount -o remount,ro mnt
+        fails "with --force" "$FINEFS" remount -o ro mnt
+        silent "$FINEFS" freeze mnt
+        fails "is frozen" "$FINEFS" remount -o ro mnt
+        silent "$FINEFS" thaw mnt
         exec 9>&-
         fails "not mounted" "$FINEFS" mount -o remount,ro "$PLACE/helpers"
         chmod 755 "$PLACE"; cp "$FINEFS" "$PLACE/copied"
@@ -197,6 +201,45 @@ fn a_remount_changes_what_the_kernel_keeps() {
         silent mount -o remount,nosuid mnt
         has nosuid; has ro
         silent umount mnt
+        "#,
+    );
+}
+
+/// The statuses that mount(8) documents.
+#[test]
+fn helpers_end_with_the_statuses_of_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.image("ext4");
+    run_script(
+        &place,
+        r#"
+        ends() {
+            expected=$1; shift
+            status=0; said=$("$@" 2>&1) || status=$?
+            test $status = $expected || { echo "$*: $status: $said"; exit 1; }
+        }
+        for name in finefs fuse.finefs; do
+            ends 32 mount -t $name "$PLACE/none" mnt
+            ends 32 mount -t $name image mnt -o what=ever
+            ends 32 mount -t $name image "$PLACE/none"
+            ends 1 "helpers/mount.$name" image
+            ends 1 "helpers/mount.$name"
+            ends 1 "helpers/mount.$name" image mnt --what
+        done
+        ends 0 mount -t fuse.finefs image mnt
+        ends 32 mount -t fuse.finefs image "$PLACE/helpers"
+        exec 9> mnt/open
+        ends 32 umount mnt
+        exec 9>&-
+        ends 0 umount mnt
+        ends 32 helpers/umount.fuse.finefs mnt
+        ends 1 helpers/umount.fuse.finefs
+        # By hand all failures are alike.
+        ends 1 "$FINEFS" umount mnt
+        ends 2 "$FINEFS" umount
         "#,
     );
 }
