@@ -17,14 +17,15 @@ use finefs_image::{address, mkfs, partition};
 use serde::Serialize;
 
 use crate::journals::Journals;
+use crate::mount_info::MountInfo;
 use crate::{CliResult, Failure, keys, output, size};
 
 /// Show what an image is: superblock, features, journal, free space, groups; or which file systems
-/// an external journal belongs to
+/// an external journal belongs to; or what is mounted at a directory
 #[derive(Args)]
 pub(crate) struct Info {
-    /// The image, a file or block device; IMAGE@p2 is a partition of it
-    #[arg(value_name = "IMAGE")]
+    /// The image, a file or block device; IMAGE@p2 is a partition of it; or a mount of finefs
+    #[arg(value_name = "IMAGE|DIR")]
     image: OsString,
     /// As JSON, for scripts
     #[arg(long)]
@@ -44,6 +45,13 @@ pub(crate) struct Info {
 
 impl Info {
     pub(crate) fn run(mut self) -> CliResult<()> {
+        if let Some(mount) = MountInfo::of_directory(Path::new(&self.image))? {
+            if self.policy.is_some() || self.offset.is_some() {
+                let image = self.image.display();
+                return Err(Failure::new(format!("{image}: of a mount; give its image")));
+            }
+            return output::print(&self.text(&mount)?);
+        }
         self.image = address::whole(&self.image);
         let (image, start) = address::locate(&self.image).map_err(Failure::new)?;
         let offset = start.or(self.offset).unwrap_or(0);

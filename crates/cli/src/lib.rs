@@ -15,6 +15,7 @@
 //! | `channel` | how a server is asked and told things, and tells how it has ended |
 //! | `target` | what commands name: a mount, or what is served |
 //! | `runtime_dir` | where its socket is |
+//! | `mount_info` | what `info` tells of a mount |
 //! | `options` | `-o` of mount |
 //! | `remount` | `-o remount` |
 //! | `open` | opening what is mounted or served |
@@ -71,6 +72,7 @@ mod mke2fs;
 #[cfg(feature = "build")]
 mod mkfs;
 mod mount;
+mod mount_info;
 #[cfg(feature = "nfs")]
 mod nfs;
 mod open;
