@@ -441,6 +441,13 @@ mod tests {
     }
 
     #[test]
+    fn zero_is_the_default_where_others_have_it_so() {
+        let options = parse("commit=9,sizelimit=1m,commit=0,sizelimit=0").unwrap();
+        assert_eq!(options.commit_interval, Duration::from_secs(5));
+        assert_eq!(options.size_limit_bytes, None);
+    }
+
+    #[test]
     fn the_last_one_counts_also_over_several_lists() {
         assert!(!parse("ro,rw").unwrap().kernel.is_read_only);
         let lists = ["rw", "suid,ro"];
@@ -477,6 +484,10 @@ mod tests {
             ("size=", "size="),
             ("allow_root", "allow_root"),
             ("sizelimit=abc", "sizelimit=abc"),
+            ("cache=0", "1m at least"),
+            ("cache=1", "1m at least"),
+            ("cache=0%", "1m at least"),
+            ("data_cache=1000k", "1m at least"),
             ("data=journal", "data=journal"),
             ("resuid=5", "resuid=5"),
             ("errors=ignore", "errors=ignore"),

@@ -272,7 +272,7 @@ static WRITING: &[Row] = &[
     ),
     row(
         &["commit"],
-        Done(commit, "write changes out at least that often (default 5)"),
+        Done(commit, "write changes out at least that often (default 5; 0 is the default, as with ext4)"),
     )
     .takes("SECONDS", "30")
     .of(Of::Image),
@@ -281,7 +281,8 @@ static WRITING: &[Row] = &[
         Done(
             cache,
             "memory for all that is held of the image, beyond which what was not used lately goes: \
-             bytes, or with k, m, g or % (default: an eighth of the memory, at least 64m)",
+             bytes, or with k, m, g or %, 1m at least (default: an eighth of the memory, at least \
+             64m)",
         ),
     )
     .takes("SIZE", "256m")
@@ -290,8 +291,8 @@ static WRITING: &[Row] = &[
         &["data_cache"],
         Done(
             data_cache,
-            "of it, memory for what is written to files, until the commit and after it (default: \
-             three eighths, at most 1g)",
+            "of it, memory for what is written to files, until the commit and after it, 1m at least \
+             (default: three eighths, at most 1g)",
         ),
     )
     .takes("SIZE", "64m")
@@ -347,7 +348,8 @@ static WRITING: &[Row] = &[
         &["sizelimit"],
         Done(
             size_limit,
-            "the image ends after so many bytes, from the offset on",
+            "the image ends after so many bytes, from the offset on (0: where its file does, as \
+             with losetup)",
         ),
     )
     .takes("SIZE", "1m")

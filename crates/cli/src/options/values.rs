@@ -13,6 +13,9 @@ use crate::{CliResult, Failure, accounts};
 /// The longest commit interval: beyond it the option is a mistake.
 const COMMIT_SECONDS_MAX: u64 = 3600;
 
+/// The least memory for a cache: below it a mount would do little but read things again.
+const CACHE_BYTES_MIN: u64 = 1 << 20;
+
 /// A bound above a second would bound nothing.
 const CPU_LATENCY_US_MAX: u32 = 1_000_000;
 
@@ -140,13 +143,21 @@ pub(super) fn room(options: &mut MountOptions, name: &str, value: &str) -> CliRe
 }
 
 pub(super) fn cache(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    options.cache = Some(Size::parse(name, value)?);
+    options.cache = Some(cache_size(name, value)?);
     Ok(())
 }
 
 pub(super) fn data_cache(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    options.data_cache = Some(Size::parse(name, value)?);
+    options.data_cache = Some(cache_size(name, value)?);
     Ok(())
+}
+
+fn cache_size(name: &str, value: &str) -> CliResult<Size> {
+    let size = Size::parse(name, value)?;
+    match size.bytes() < CACHE_BYTES_MIN {
+        true => Err(bad(name, value, "1m at least, as 256m")),
+        false => Ok(size),
+    }
 }
 
 pub(super) fn mode(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
