@@ -9,25 +9,27 @@
 //! - The **server** opens the image, mounts and serves. Until it is ready it keeps the terminal:
 //!   it prints its own errors, and Ctrl-C ends it.
 //! - The **watcher** waits for the server. A server that dies without a chance to unmount (killed,
-//!   out of memory, aborted) would leave a mount at which every call fails with ENOTCONN; the
-//!   watcher takes that away and says so in the system log. It passes signals on to the server.
+//!   out of memory, aborted) leaves a mount at which every call fails with ENOTCONN: without it
+//!   programs would go on in the directory below. The watcher says so in the system log. With
+//!   `auto_unmount`, or where the launcher still waits, it takes the mount away. It passes signals
+//!   on to the server.
 //!
 //! - Where the server is confined, the watcher is its attendant too (`attendant`). In the
 //!   foreground, where nothing watches, the attendant is a process beside the server.
 //!
-//! All forks happen while the process has one thread. Readiness is one byte in a pipe whose write
-//! end only the server holds, so that its end is seen whatever way it comes.
+//! All forks happen while the process has one thread. Readiness is one byte in two pipes, to the
+//! launcher and to the watcher, whose write ends only the server holds, so that its end is seen
+//! whatever way it comes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -41,10 +43,19 @@ const ABORT_PATIENCE: Duration = Duration::from_secs(5);
 /// What the server writes when the mount is usable; no reason begins with it.
 const READY: u8 = 0;
 
-/// What the server tells the launcher through.
+/// What the server tells the others through.
 pub(crate) struct Readiness {
-    pipe: File,
+    launcher: File,
+    watcher: File,
     log: Option<File>,
+}
+
+/// What is looked after when the server is killed.
+pub(crate) struct Watched {
+    /// Absolute, without symbolic links.
+    pub mount_point: PathBuf,
+    /// The mount is taken away, else it stays, dead.
+    pub is_unmounted: bool,
 }
 
 /// Who this process is after [`start`].
@@ -55,32 +66,35 @@ pub(crate) enum Role {
     Server(Readiness, Option<Attendant>),
 }
 
-/// Starts watcher and server. Must be called while the process has one thread. `mount_point` is
-/// what the watcher looks after, if it is a mount; `log` takes the server's messages once it is in
-/// the background; `charge` has the watcher be an attendant.
+/// Starts watcher and server. Must be called while the process has one thread. `watched` is what
+/// the watcher looks after, if it is a mount; `log` takes the server's messages once it is in the
+/// background; `charge` has the watcher be an attendant.
 pub(crate) fn start(
-    mount_point: Option<PathBuf>,
+    watched: Option<Watched>,
     log: Option<File>,
     charge: Option<Charge>,
 ) -> CliResult<Role> {
     let ends = charge.map(attendant::pair).transpose().map_err(fail)?;
     let (attendant, attending) = ends.unzip();
-    let (read_end, write_end) =
-        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| fail(e.into()))?;
+    let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
+    let (to_launcher, of_launcher) = pipe().map_err(|e| fail(e.into()))?;
+    let (to_watcher, of_watcher) = pipe().map_err(|e| fail(e.into()))?;
     match fork().map_err(fail)? {
         Some(watcher) => {
-            drop((write_end, attendant, attending));
-            Ok(Role::Done(launch(watcher, read_end)))
+            drop((of_launcher, to_watcher, of_watcher, attendant, attending));
+            Ok(Role::Done(launch(watcher, to_launcher)))
         }
         None => match fork() {
             Ok(Some(server)) => {
-                drop((read_end, write_end, attendant));
-                Ok(Role::Done(watch(server, mount_point, attending)))
+                drop((to_launcher, of_launcher, of_watcher, attendant));
+                let ready = to_watcher.into();
+                Ok(Role::Done(watch(server, ready, watched, attending)))
             }
             Ok(None) => {
-                drop((read_end, attending));
+                drop((to_launcher, to_watcher, attending));
                 let readiness = Readiness {
-                    pipe: write_end.into(),
+                    launcher: of_launcher.into(),
+                    watcher: of_watcher.into(),
                     log,
                 };
                 Ok(Role::Server(readiness, attendant))
@@ -94,8 +108,9 @@ fn fail(error: io::Error) -> Failure {
     Failure::new(format!("cannot go to the background: {error}"))
 }
 
-/// Starts an attendant beside this process, which has one thread.
-pub(crate) fn start_attendant(charge: Charge) -> CliResult<Attendant> {
+/// Starts an attendant beside this process, which has one thread. It also takes the mount away when
+/// the server is killed, where that is asked for.
+pub(crate) fn start_attendant(charge: Charge, watched: Option<Watched>) -> CliResult<Attendant> {
     let fail = |error: io::Error| Failure::new(format!("cannot start an attendant: {error}"));
     let (attendant, attending) = attendant::pair(charge).map_err(fail)?;
     if fork().map_err(fail)?.is_some() {
@@ -109,6 +124,11 @@ pub(crate) fn start_attendant(charge: Charge) -> CliResult<Attendant> {
     }
     let _ = leave_terminal();
     attending.attend();
+    if let Some(watched) = watched.filter(|watched| watched.is_unmounted)
+        && has_died(&watched.mount_point)
+    {
+        clean_up(&watched.mount_point);
+    }
     std::process::exit(0)
 }
 
@@ -122,14 +142,16 @@ impl Readiness {
     }
 
     /// The mount is usable: lets the launcher end.
-    pub(crate) fn report(mut self) {
+    pub(crate) fn report(self) {
         // A launcher that is gone (killed) needs no report.
-        let _ = self.pipe.write_all(&[READY]);
+        for mut pipe in [&self.watcher, &self.launcher] {
+            let _ = pipe.write_all(&[READY]);
+        }
     }
 
     /// The mount will not be: the launcher says why, as this process has left the terminal.
     pub(crate) fn refuse(mut self, reason: &Failure) {
-        let _ = self.pipe.write_all(reason.0.as_bytes());
+        let _ = self.launcher.write_all(reason.0.as_bytes());
     }
 }
 
@@ -146,8 +168,8 @@ fn leave_terminal() -> io::Result<()> {
 }
 
 /// The launcher's wait.
-fn launch(watcher: Pid, read_end: OwnedFd) -> ExitCode {
-    let (mut pipe, mut first, mut reason) = (File::from(read_end), [0], Vec::new());
+fn launch(watcher: Pid, ready: OwnedFd) -> ExitCode {
+    let (mut pipe, mut first, mut reason) = (File::from(ready), [0], Vec::new());
     match pipe.read(&mut first) {
         Ok(1) if first == [READY] => return ExitCode::SUCCESS,
         Ok(1) => _ = pipe.read_to_end(&mut reason),
@@ -169,7 +191,12 @@ fn launch(watcher: Pid, read_end: OwnedFd) -> ExitCode {
 }
 
 /// The watcher's life.
-fn watch(server: Pid, mount_point: Option<PathBuf>, attending: Option<Attending>) -> ExitCode {
+fn watch(
+    server: Pid,
+    mut ready: File,
+    watched: Option<Watched>,
+    attending: Option<Attending>,
+) -> ExitCode {
     let _ = rustix::process::setsid();
     let signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP]);
     let _ = leave_terminal();
@@ -191,9 +218,12 @@ fn watch(server: Pid, mount_point: Option<PathBuf>, attending: Option<Attending>
     match status.and_then(exit_status) {
         Some(status) => ExitCode::from(status),
         None => {
-            match mount_point {
-                Some(mount_point) => clean_up(&mount_point),
-                None => tell_of_death(),
+            logger::start(false);
+            logger::redirect(None);
+            let was_usable = matches!(ready.read(&mut [0]), Ok(1));
+            match watched {
+                Some(watched) => look_after(&watched, was_usable),
+                None => log::error!("the NFS server was killed; check the image with fsck"),
             }
             // The socket goes too.
             let _ = attending.map(std::thread::JoinHandle::join);
@@ -202,22 +232,24 @@ fn watch(server: Pid, mount_point: Option<PathBuf>, attending: Option<Attending>
     }
 }
 
-/// Says that a server is gone that leaves nothing behind.
-fn tell_of_death() {
-    logger::start(false);
-    logger::redirect(None);
-    log::error!("the NFS server was killed; check the image with fsck");
+/// What is done about a mount whose server was killed.
+fn look_after(watched: &Watched, was_usable: bool) {
+    let place = watched.mount_point.display();
+    if !has_died(&watched.mount_point) {
+        log::error!("the server of {place} was killed");
+    } else if watched.is_unmounted || !was_usable {
+        clean_up(&watched.mount_point);
+    } else {
+        log::error!(
+            "the server of {place} was killed; every call there fails until `finefs umount {place}` \
+             takes the mount away, or it is mounted again; then check the image with fsck"
+        );
+    }
 }
 
 /// Takes a dead mount away.
-fn clean_up(mount_point: &std::path::Path) {
-    logger::start(false);
-    logger::redirect(None);
+fn clean_up(mount_point: &Path) {
     let place = mount_point.display();
-    if !is_dead(mount_point) {
-        log::error!("the server of {place} was killed");
-        return;
-    }
     match finefs_fuse::detach(mount_point, true) {
         Ok(()) => {
             log::error!("the server of {place} was killed; unmounted it; check the image with fsck")
@@ -228,24 +260,21 @@ fn clean_up(mount_point: &std::path::Path) {
 
 /// True when what is mounted there is ours and has lost its server. The kernel notices that a while
 /// after the process is gone where it has to take an io_uring apart first.
-fn is_dead(mount_point: &std::path::Path) -> bool {
+fn has_died(mount_point: &Path) -> bool {
     let deadline = Instant::now() + ABORT_PATIENCE;
     loop {
-        if !matches!(finefs_fuse::mount_at(mount_point), Ok(Some(m)) if m.is_finefs()) {
+        match finefs_fuse::mount_at(mount_point) {
+            Ok(Some(mount)) if mount.is_finefs() => {
+                if mount.is_dead() {
+                    return true;
+                }
+            }
+            _ => return false,
+        }
+        if Instant::now() > deadline {
             return false;
         }
-        // The kernel would answer of what it has cached.
-        let asked = rustix::fs::statx(
-            CWD,
-            mount_point,
-            AtFlags::STATX_FORCE_SYNC,
-            StatxFlags::MODE,
-        );
-        match asked {
-            Err(rustix::io::Errno::NOTCONN) => return true,
-            _ if Instant::now() > deadline => return false,
-            _ => std::thread::sleep(Duration::from_millis(10)),
-        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -12,7 +12,7 @@ use finefs_block::Claim;
 use finefs_fuse::AttachError;
 
 use crate::attendant::{Attendant, Charge};
-use crate::background::{self, Readiness, Role};
+use crate::background::{self, Readiness, Role, Watched};
 use crate::channel::Answering;
 use crate::confine::{self, Sandbox};
 use crate::options::{self, MountOptions};
@@ -93,17 +93,17 @@ impl Mount {
         let is_foreground = self.foreground;
         let plan = self.plan(options)?;
         logger::start(plan.options.is_debug);
-        let place = plan.directory.clone();
         let charge = plan.charge();
+        let watched = Some(plan.watched());
         if is_foreground {
             if log.is_some() {
                 logger::redirect(log);
             }
-            let attendant = charge.map(background::start_attendant).transpose()?;
-            return plan.serve(None, attendant);
+            let attendant = charge.map(|charge| background::start_attendant(charge, watched));
+            return plan.serve(None, attendant.transpose()?);
         }
         // Looked at before the fork, while a relative path still means what the user meant.
-        match background::start(Some(place), log, charge)? {
+        match background::start(watched, log, charge)? {
             Role::Done(status) => Ok(status),
             Role::Server(readiness, attendant) => plan.serve(Some(readiness), attendant),
         }
@@ -194,7 +194,7 @@ impl Mount {
                 path
             }
         };
-        let directory = directory.canonicalize().unwrap_or(directory);
+        let directory = finefs_fuse::resolve(&directory).unwrap_or(directory);
         Ok(Plan {
             image,
             directory,
@@ -205,9 +205,20 @@ impl Mount {
 }
 
 impl Plan {
-    /// What an attendant is for, where the server will be confined.
+    /// What is looked after when the server is killed.
+    fn watched(&self) -> Watched {
+        Watched {
+            mount_point: self.directory.clone(),
+            is_unmounted: self.options.is_auto_unmounted,
+        }
+    }
+
+    /// What an attendant is for, where the server will be confined, or something be done when it is
+    /// killed.
     fn charge(&self) -> Option<Charge> {
-        let is_attended = self.options.sandbox != Sandbox::Off || self.options.run_as.is_some();
+        let options = &self.options;
+        let is_confined = options.sandbox != Sandbox::Off || options.run_as.is_some();
+        let is_attended = is_confined || options.is_auto_unmounted;
         let images = self.image.iter().chain(&self.options.journal);
         is_attended.then(|| Charge::of(Some(self.directory.clone()), images))
     }
@@ -224,6 +235,7 @@ impl Plan {
         } = &self.options;
         let confinement = confine::prepare(*sandbox, run_as.as_ref(), image)?;
         let signals = EndSignals::catch()?;
+        self.remove_dead()?;
         // Before the image is opened, which marks it as in use.
         finefs_fuse::check_mount_point(&self.directory).map_err(Failure::new)?;
         let opened = progress::during(&format!("opening {}", self.source), || {
@@ -262,6 +274,28 @@ impl Plan {
                 }
                 Err(Failure::new(error))
             }
+        }
+    }
+
+    /// Makes room for it where a server was killed.
+    fn remove_dead(&self) -> CliResult<()> {
+        let place = self.directory.display();
+        // Of a directory that is not there, the check of it tells.
+        let Ok(directory) = finefs_fuse::resolve(&self.directory) else {
+            return Ok(());
+        };
+        match finefs_fuse::remove_dead(&directory) {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                say(format!(
+                    "{place}: took a mount away whose server was killed"
+                ));
+                Ok(())
+            }
+            Err(error) => Err(Failure::new(format!(
+                "{place}: a mount whose server was killed is there, and cannot be taken away: \
+                 {error}"
+            ))),
         }
     }
 

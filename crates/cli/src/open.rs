@@ -81,7 +81,7 @@ pub(crate) fn open(
         say(format!("{source}: {note}"));
     }
     if image.on_error == OnError::Panic {
-        // As fuse2fs does. The watcher takes the mount away.
+        // As fuse2fs does. The mount stays, dead.
         image.namespace.on_stop(|_| {
             log::error!("ending at once (errors=panic)");
             std::process::abort();

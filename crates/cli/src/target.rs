@@ -137,21 +137,14 @@ fn resolve(target: &Path) -> io::Result<PathBuf> {
     if finefs_disk::is_url(target.as_os_str()) {
         return Ok(finefs_disk::absolute(target));
     }
-    let error = match target.canonicalize() {
+    let error = match finefs_fuse::resolve(target) {
         Ok(path) => return Ok(path),
         Err(error) => error,
     };
     if let Ok((disk, Some(_))) = disk_of(target) {
         return Ok(disk);
     }
-    if error.raw_os_error() != Some(libc::ENOTCONN) {
-        return Err(error);
-    }
-    let absolute = std::path::absolute(target)?;
-    match (absolute.parent(), absolute.file_name()) {
-        (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
-        _ => Err(error),
-    }
+    Err(error)
 }
 
 #[cfg(test)]

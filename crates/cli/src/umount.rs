@@ -12,6 +12,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use finefs::front_end::Format;
@@ -22,6 +23,9 @@ use rustix::fs::FlockOperation;
 use crate::channel::{Channel, EndWatch};
 use crate::target::Target;
 use crate::{CliResult, Failure, progress};
+
+/// How long a server that was killed may take to let go of its image.
+const DEATH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Unmount, or end what is served, and return when everything is on the image
 #[derive(Args)]
@@ -44,10 +48,13 @@ impl Umount {
         let place = mount.path.display();
         // Opened before, as afterwards the path could name something else.
         let image = open_image(&mount);
-        let channel = Channel::of(&mount).ok();
+        let channel = Channel::of(&mount).ok().filter(Channel::is_open);
+        // Asked only then: of a server that hangs it would wait.
+        let is_dead = channel.is_none() && mount.is_dead();
         let end = channel.and_then(|channel| channel.watch_end());
         let detached = progress::during(&format!("unmounting {place}"), || {
-            finefs_fuse::detach(&mount.path, self.lazy)
+            // Who still has something open in a dead mount can do nothing with it.
+            finefs_fuse::detach(&mount.path, self.lazy || is_dead)
         });
         detached.map_err(|error| Failure::new(format!("{place}: {error}")))?;
         if self.lazy || is_mounted_still(&mount) {
@@ -55,6 +62,10 @@ impl Umount {
         }
         if !has_image(&mount) {
             let _ = progress::during(&format!("ending {place}"), || end.and_then(EndWatch::wait));
+            return Ok(());
+        }
+        if is_dead && image.as_ref().is_some_and(is_in_use) {
+            // By another mount of it, which has recovered it.
             return Ok(());
         }
         let source = mount.source.to_string_lossy();
@@ -102,6 +113,19 @@ fn has_image(mount: &MountPoint) -> bool {
 /// The image, if there is one that this user may open.
 fn open_image(mount: &MountPoint) -> Option<File> {
     has_image(mount).then(|| File::open(&mount.source).ok())?
+}
+
+/// Whether somebody holds the image for writing, and goes on to do so.
+fn is_in_use(image: &File) -> bool {
+    let deadline = Instant::now() + DEATH_PATIENCE;
+    let lock = || rustix::fs::flock(image, FlockOperation::NonBlockingLockShared);
+    while matches!(lock(), Err(rustix::io::Errno::WOULDBLOCK)) {
+        if Instant::now() > deadline {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
 }
 
 /// Waits until nobody holds the image for writing.

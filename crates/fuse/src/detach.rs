@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::mount::UnmountFlags;
 
 use crate::attach::HELPERS;
-use crate::mounts::mount_at;
+use crate::mounts::{MountPoint, mount_at};
 
 /// Why a mount could not be taken away.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +40,18 @@ pub fn detach(path: &Path, is_lazy: bool) -> Result<(), DetachError> {
         Err(rustix::io::Errno::PERM) => detach_by_helper(path, is_lazy),
         Err(error) => Err(DetachError::Other(io::Error::from(error).to_string())),
     }
+}
+
+/// Unmounts what of finefs is mounted at `path` (from [`crate::resolve`]) and has lost its server,
+/// even if it is busy: nothing can be done in it. True when there was one.
+pub fn remove_dead(path: &Path) -> Result<bool, DetachError> {
+    let is_dead = |mount: &MountPoint| mount.is_finefs() && mount.is_dead();
+    let mut is_removed = false;
+    while mount_at(path).is_ok_and(|mount| mount.as_ref().is_some_and(is_dead)) {
+        detach(path, true)?;
+        is_removed = true;
+    }
+    Ok(is_removed)
 }
 
 fn detach_by_helper(path: &Path, is_lazy: bool) -> Result<(), DetachError> {

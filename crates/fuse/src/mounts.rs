@@ -8,6 +8,8 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+
 /// A mount of this process' mount namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountPoint {
@@ -38,6 +40,15 @@ impl MountPoint {
     pub fn has_option(&self, option: &str) -> bool {
         self.options.iter().any(|known| known == option)
     }
+
+    /// True when its server is gone, so that every call at it fails with ENOTCONN. It is asked: of
+    /// a server that hangs, this waits. A user who may not use the mount is told false.
+    pub fn is_dead(&self) -> bool {
+        // The kernel would answer of what it has cached.
+        let flags = AtFlags::STATX_FORCE_SYNC;
+        let asked = rustix::fs::statx(CWD, &self.path, flags, StatxFlags::MODE);
+        matches!(asked, Err(rustix::io::Errno::NOTCONN))
+    }
 }
 
 /// All mounts, in the order of mounting.
@@ -52,6 +63,20 @@ pub fn mounts() -> io::Result<Vec<MountPoint>> {
 /// What is mounted at `path` (absolute, without symbolic links), the topmost of several.
 pub fn mount_at(path: &Path) -> io::Result<Option<MountPoint>> {
     Ok(mounts()?.into_iter().rev().find(|mount| mount.path == path))
+}
+
+/// The absolute path without symbolic links, also of a mount point whose server is gone, of which
+/// nothing can be asked.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let error = match path.canonicalize() {
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => error,
+        resolved => return resolved,
+    };
+    let absolute = std::path::absolute(path)?;
+    match (absolute.parent(), absolute.file_name()) {
+        (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
+        _ => Err(error),
+    }
 }
 
 /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`

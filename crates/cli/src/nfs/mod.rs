@@ -202,7 +202,8 @@ impl Serve {
             if log.is_some() {
                 logger::redirect(log);
             }
-            let attendant = self.charge(&options).map(background::start_attendant);
+            let charge = self.charge(&options);
+            let attendant = charge.map(|charge| background::start_attendant(charge, None));
             return self.serve(&options, None, attendant.transpose()?);
         }
         match background::start(None, log, self.charge(&options))? {

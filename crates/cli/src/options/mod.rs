@@ -59,6 +59,8 @@ pub(crate) struct MountOptions {
     /// Whether the server is confined, and as whom it goes on.
     pub sandbox: Sandbox,
     pub run_as: Option<RunAs>,
+    /// A mount whose server is killed is taken away.
+    pub is_auto_unmounted: bool,
     /// What shall be shown as mounted; only for memory.
     pub source: Option<String>,
     /// Of a memory file system: its size and its root.
@@ -98,6 +100,7 @@ impl Default for MountOptions {
             is_debug: false,
             sandbox: Sandbox::default(),
             run_as: None,
+            is_auto_unmounted: false,
             source: None,
             size: None,
             mode: None,

@@ -474,6 +474,13 @@ static SERVER: &[Row] = &[
     )
     .takes("USER|owner", "65534"),
     row(
+        &["auto_unmount"],
+        Done(
+            set!(|o| o.is_auto_unmounted = true),
+            "when the server is killed the mount is taken away, and programs go on in the directory              below it; without, every call at the mount fails (ENOTCONN) until finefs umount or              finefs mount",
+        ),
+    ),
+    row(
         &["locking"],
         Done(
             locking,
@@ -672,10 +679,6 @@ static FUSE: &[Row] = &[
     row(
         &["blkdev"],
         Ignored("a block device of root is mounted so (as fuseblk) in any case"),
-    ),
-    row(
-        &["auto_unmount"],
-        Ignored("a process looks after the mount, and takes it away when the server dies"),
     ),
     row(
         &["user_id", "group_id", "rootmode", "blksize", "max_read"],

@@ -124,16 +124,150 @@ fn a_signal_to_a_busy_mount_lets_its_users_finish() {
     assert_eq!(content, b"before and after");
 }
 
+/// What goes on in it fails, and does not go into the directory below. It is taken away by whoever
+/// mounts again or unmounts, even with files open.
 #[test]
-fn a_server_that_is_killed_leaves_no_dead_mount() {
+fn a_server_that_is_killed_leaves_a_dead_mount() {
     if !can_mount() {
         return;
     }
     let place = Place::new();
-    mount_memory(&place, &[]);
-    let server = server_of(&place);
-    kill_process(server, Signal::KILL).unwrap();
-    wait_until("unmounted by the watcher", || !place.is_mounted());
+    let (image, mount_point) = (place.image("ext4"), place.mount_point());
+    fs::write(mount_point.join("below"), b"").unwrap();
+    mount(&image, &mount_point, &[]);
+    let mut file = File::create(mount_point.join("file")).unwrap();
+    file.write_all(b"synced").unwrap();
+    file.sync_all().unwrap();
+    kill_process(server_of(&place), Signal::KILL).unwrap();
+    wait_until("the server is gone", || place.is_dead());
+    let errno = |error: std::io::Error| error.raw_os_error();
+    let write = fs::write(mount_point.join("new"), b"");
+    assert_eq!(errno(write.unwrap_err()), Some(libc::ENOTCONN));
+    // The kernel may say EIO of what was open.
+    assert!(
+        file.write_all(b"lost")
+            .and_then(|()| file.sync_all())
+            .is_err()
+    );
+
+    mount_again("rw", &image, &mount_point);
+    assert_eq!(fs::read(mount_point.join("file")).unwrap(), b"synced");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let place_name = mount_point.to_str().unwrap();
+    assert_eq!(mounts.matches(place_name).count(), 1, "{mounts}");
+    drop(file);
+
+    let file = File::create(mount_point.join("open")).unwrap();
+    kill_process(server_of(&place), Signal::KILL).unwrap();
+    wait_until("the server is gone", || place.is_dead());
+    let told = run(finefs().arg("info").arg(&mount_point));
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("was killed; finefs umount"), "{told}");
+    let line = fail(finefs().arg("umount").arg(&mount_point));
+    assert!(line.contains("its server ended early"), "{line}");
+    assert!(!place.is_mounted() && mount_point.join("below").exists());
+    drop(file);
+
+    // Where another server has the image by now, it is not waited for.
+    mount_again("rw", &image, &mount_point);
+    kill_process(server_of(&place), Signal::KILL).unwrap();
+    wait_until("the server is gone", || place.is_dead());
+    let other = place.path().join("other");
+    fs::create_dir(&other).unwrap();
+    mount_again("rw", &image, &other);
+    succeed(finefs().arg("umount").arg(&mount_point));
+    assert!(!place.is_mounted());
+    succeed(finefs().arg("umount").arg(&other));
+    check(&image);
+}
+
+#[test]
+fn a_dead_mount_goes_by_itself_where_that_is_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    for options in ["auto_unmount", "auto_unmount,sandbox=off"] {
+        let place = Place::new();
+        mount_memory(&place, &["-o", options]);
+        kill_process(server_of(&place), Signal::KILL).unwrap();
+        wait_until("unmounted by the watcher", || !place.is_mounted());
+        let mut server = mount_in_front(&place, &["-o", options, "--memory"]);
+        server.kill().unwrap();
+        server.wait().unwrap();
+        wait_until("unmounted by the attendant", || !place.is_mounted());
+    }
+}
+
+/// An ordinary user's dead mounts go as those of root.
+#[test]
+fn a_user_takes_a_dead_mount_away() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    give_to_user(&place, &image);
+    let script = r#"
+        set -e
+        cd "$PLACE"
+        is_dead() { case $(LC_ALL=C ls mnt/none 2>&1) in *"not connected"*) true;; *) false;; esac; }
+        killed() {
+            ./finefs mount -f image mnt 2> said & server=$!
+            until mountpoint -q mnt && test -e mnt/lost+found; do sleep 0.1; done
+            kill -9 $server
+            wait $server || true
+            until is_dead; do sleep 0.1; done
+        }
+        killed
+        killed
+        ./finefs mount image mnt 2> said || { cat said; exit 1; }
+        ./finefs umount mnt
+        killed
+        fusermount3 -u mnt
+        killed
+        said=$(./finefs umount mnt 2>&1) && { echo "umount: $said"; exit 1; }
+        ! mountpoint -q mnt
+        ./finefs mount image mnt 2> said
+        ./finefs umount mnt
+    "#;
+    run_as_user(&place, script);
+    wait_for_image(&image);
+    check(&image);
+}
+
+#[test]
+fn info_tells_what_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let (image, mount_point) = (place.image("ext4"), place.mount_point());
+    let info = |arguments: &[&str], dir: &Path| run(finefs().arg("info").args(arguments).arg(dir));
+    let line = fail(finefs().arg("info").arg(&mount_point));
+    assert!(line.contains("nothing of finefs is mounted"), "{line}");
+    mount(&image, &mount_point, &["-o", "noexec"]);
+    let told = info(&[], &mount_point);
+    let told = String::from_utf8(told.stdout).unwrap();
+    for part in [
+        image.to_str().unwrap(),
+        "noexec",
+        "fuse.finefs",
+        "Inodes:                   16384\n",
+        "Server:                   runs\n",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    let told = info(&["--json"], &mount_point);
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(told["source"], image.to_str().unwrap());
+    assert_eq!(told["sizes"]["inodes"], 16384);
+    assert_eq!(told["is_frozen"], false);
+    let below = mount_point.join("lost+found");
+    let line = fail(finefs().arg("info").arg(&below));
+    assert!(line.contains("of the mount at"), "{line}");
+    let line = fail(finefs().args(["info", "--policy", "/"]).arg(&mount_point));
+    assert!(line.contains("give its image"), "{line}");
+    unmount(&place);
 }
 
 /// The process that serves a mount: the child of the watcher, whose parent is not finefs.

@@ -79,6 +79,12 @@ impl Place {
         program
     }
 
+    /// True when it is mounted, and its server gone.
+    pub fn is_dead(&self) -> bool {
+        let asked = fs::metadata(self.mount_point().join("a name"));
+        self.is_mounted() && asked.is_err_and(|e| e.raw_os_error() == Some(libc::ENOTCONN))
+    }
+
     pub fn is_mounted(&self) -> bool {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let needle = format!(" {} ", self.mount_point().display());
@@ -204,6 +210,15 @@ pub fn connect(place: &Place) -> io::Result<UnixStream> {
     let device = place.mount_point().metadata()?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     UnixStream::connect(format!("/run/finefs/mount-{major}:{minor}"))
+}
+
+/// Mounts what was not cleanly unmounted, which says so.
+pub fn mount_again(options: &str, image: &Path, mount_point: &Path) {
+    let output = run(finefs()
+        .args(["mount", "-o", options])
+        .arg(image)
+        .arg(mount_point));
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// Starts `finefs mount -f` and waits until it is mounted and can be asked: where the kernel gave
