@@ -4,7 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -192,6 +192,50 @@ fn a_full_disk_under_a_sparse_image_stops_only_new_changes() {
         assert_eq!(fs::read(&pending).unwrap(), b"written, and not synced yet");
         unmount(&place);
     }
+}
+
+/// With room again the first change of any kind succeeds, whenever the next commit is due.
+#[test]
+fn the_first_change_after_a_full_disk_succeeds() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mount_point = place.mount_point();
+    let disk = SmallDisk::mount(&place, 12);
+    let (image, log) = (disk.0.join("image"), place.path().join("log"));
+    make_image(&image, 256);
+    let arguments = ["-o", "commit=3600", "--log", log.to_str().unwrap()];
+    mount(&image, &mount_point, &arguments);
+    let file = mount_point.join("file");
+    write_synced(&file, b"some").unwrap();
+    let change: [(&str, &dyn Fn() -> io::Result<()>); 4] = [
+        ("chmod", &|| {
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600))
+        }),
+        ("truncate", &|| {
+            OpenOptions::new().write(true).open(&file)?.set_len(9)
+        }),
+        ("mkdir", &|| fs::create_dir(mount_point.join("directory"))),
+        ("unlink", &|| fs::remove_file(&file)),
+    ];
+    for (round, (name, change)) in change.into_iter().enumerate() {
+        let filler = disk.fill();
+        for number in 0.. {
+            let path = mount_point.join(format!("{round}-{number}"));
+            if write_synced(&path, &[1; 10_000]).is_err() {
+                break;
+            }
+        }
+        assert_eq!(errno(change()), Some(libc::ENOSPC), "{name}");
+        fs::remove_file(filler).unwrap();
+        change().unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    unmount(&place);
+    check(&image);
+    let told = fs::read_to_string(&log).unwrap();
+    let line = format!("no space on the file system of {}", image.display());
+    assert!(told.contains(&line), "{told}");
 }
 
 #[test]

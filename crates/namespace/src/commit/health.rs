@@ -7,7 +7,7 @@
 //! sound --a commit fails--> failed
 //! ```
 //! - *stopped*: changes fail with EROFS; what was logged is committed.
-//! - *out of storage*: changes and syncs fail with ENOSPC; commits are tried again.
+//! - *out of storage*: changes and syncs fail with ENOSPC; each of them tries a commit before.
 //! - *failed*: changes fail with EROFS; syncs report the error for good.
 //!
 //! Reading goes on in all of them. Each way into a state is told once: to the log, and to whoever
@@ -37,12 +37,17 @@ impl Health {
         self.failure.get()
     }
 
+    /// The last commit found no storage. There may be some again: only a commit tells.
+    pub fn is_out_of_storage(&self) -> bool {
+        self.is_out_of_storage.load(Ordering::Relaxed)
+    }
+
     /// Refuses changes where there can be none.
     pub fn may_change(&self) -> Result<()> {
         if self.failure.get().is_some() || self.damage.get().is_some() {
             return Err(Error::ReadOnly);
         }
-        if self.is_out_of_storage.load(Ordering::Relaxed) {
+        if self.is_out_of_storage() {
             return Err(Error::NoSpace);
         }
         Ok(())
@@ -72,8 +77,8 @@ impl Health {
             let what = store.describe();
             if is_full {
                 log::error!(
-                    "{what}: no storage left for the image (its disk is full?); nothing can be changed, and \
-                     the newest changes are not on the image, until there is some again"
+                    "no space on the file system of {what}, or below the device that it is; nothing can \
+                     be changed, and the newest changes are not on the image, until there is some again"
                 );
             } else if outcome.is_ok() {
                 log::warn!("{what}: there is storage again; everything is on the image");

@@ -243,8 +243,11 @@ impl Volume {
     }
 
     /// What a writer has to do before it goes on: to fold what this CPU has logged, and to commit
-    /// where it outruns the commits. Refuses it after a failure.
+    /// where it outruns the commits, or the last one found no storage. Refuses it after a failure.
     pub(crate) fn wait_for_room(&self) -> Result<()> {
+        if self.health.is_out_of_storage() {
+            self.commit()?;
+        }
         self.health.may_change()?;
         if self.keeps_log {
             self.fold_if_long();
