@@ -2,6 +2,7 @@
 //!
 //! Blocks that are given back are allocated meanwhile, so that nobody writes to them. They were
 //! free before, so no commit that is durable names them, and no replay of the journal writes them.
+//! A group that was trimmed as a whole is passed over until blocks are freed in it.
 
 use std::ops::Range;
 
@@ -22,6 +23,11 @@ pub(crate) fn trim(
         return Ok(None);
     };
     let within = start..blocks.end.min(group.end);
+    if state.allocator.is_trimmed(start, run_min) {
+        return Ok(Some((group.end, 0)));
+    }
+    let is_whole = blocks.start <= group.start && blocks.end >= group.end;
+    let mut releases = state.allocator.releases_around(start);
     let (mut at, mut trimmed) = (within.start, 0);
     while let Some(run) = (state.allocator).take_free_run(state, at..within.end, run_min) {
         at = run.start.0 + run.length;
@@ -31,6 +37,10 @@ pub(crate) fn trim(
             return Err(Error::NotSupported);
         }
         trimmed += run.length;
+        releases = releases.wrapping_add(1);
+    }
+    if is_whole {
+        state.allocator.note_trimmed(start, run_min, releases);
     }
     Ok(Some((group.end, trimmed)))
 }

@@ -389,6 +389,9 @@ impl Allocator {
                 }
                 self.note_free(group, bits.free());
                 self.note_longest(group, bits.free());
+                if let Some(group) = self.group(group) {
+                    group.trims.note_release();
+                }
             }
             self.space.give(u64::from(freed));
             at += u64::from(here);

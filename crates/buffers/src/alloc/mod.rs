@@ -12,6 +12,7 @@
 //! | [`blocks`] | where blocks are taken |
 //! | [`inodes`] | where inode numbers are taken (Orlov) |
 //! | [`damage`] | what is done about damaged groups |
+//! | [`trims`] | which groups were trimmed |
 //!
 //! # Data model
 //! One [`Group`] per block group: its lock guards the two bitmaps, which are loaded at first use.
@@ -52,6 +53,7 @@ mod damage;
 mod inodes;
 #[cfg(test)]
 mod tests;
+mod trims;
 
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
@@ -63,6 +65,7 @@ use finefs_namespace::Error;
 use bits::Bits;
 use counter::SpaceCounter;
 use damage::{Damage, Kind};
+use trims::Trims;
 
 /// The two bitmaps of a block group.
 pub static GROUP: LockClass = LockClass::new("buffers.group", 60);
@@ -158,6 +161,7 @@ struct Group {
     directories: AtomicU32,
     /// No free run is longer than this.
     longest_run: AtomicU32,
+    trims: Trims,
 }
 
 /// What belongs to one CPU.
@@ -205,6 +209,7 @@ impl Allocator {
                 free_inodes: AtomicU32::new(counts.free_inodes),
                 directories: AtomicU32::new(counts.directories),
                 longest_run: AtomicU32::new(counts.free_blocks),
+                trims: Trims::default(),
             })
             .collect();
         let free = counts

@@ -40,6 +40,16 @@ fn fstrim_gives_back_what_was_removed() {
         assert!(output.status.success(), "{output:?}");
         assert!(storage(&image) < 12, "{}", storage(&image));
         expect_kept(&place);
+        let trimmed = || {
+            let output = run(Command::new("fstrim").arg("-v").arg(place.mount_point()));
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert!(trimmed().contains(": 0 B (0 bytes)"), "once is enough");
+        // It has been gone over when something was freed.
+        fill_and_remove(&place);
+        assert!(!trimmed().contains("(0 bytes)"));
+        assert!(storage(&image) < 12, "{}", storage(&image));
         let beyond = run(Command::new("fstrim")
             .args(["-o", "1T"])
             .arg(place.mount_point()));
