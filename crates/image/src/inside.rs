@@ -371,6 +371,11 @@ impl SourceFile for OpenFile {
         let end = self.file.seek_hole(start).map_err(self.failed())?;
         Ok(Some((start, end)))
     }
+
+    fn is_sealed(&self) -> bool {
+        let found = self.file.metadata();
+        found.is_ok_and(|found| found.flags().contains(FileFlags::VERITY))
+    }
 }
 
 impl SinkFile for OpenFile {

@@ -96,6 +96,12 @@ impl Copying {
                 session.fail(line);
             }
         }
+        let seals = count(&self.progress.seals_lost);
+        if seals > 0 {
+            say(format!(
+                "{seals} files were sealed (fs-verity); their copies are not"
+            ));
+        }
         if self.progress.stop.load(Ordering::Relaxed) {
             session.fail_with(INTERRUPTED, "interrupted; what is not whole was removed");
         }

@@ -12,7 +12,7 @@ use super::target::{Target, temporary};
 use super::{Context, Existing, Links, Makes, Options, data};
 use crate::attributes::{Attributes, Change, Lacking, Xattr};
 use crate::error::{Error, Result};
-use crate::tree::{Follow, SinkDir, SinkFile, SourceDir};
+use crate::tree::{Follow, SinkDir, SinkFile, SourceDir, SourceFile};
 
 /// Bytes that are moved at a time.
 const CHUNK: usize = 1 << 20;
@@ -126,6 +126,7 @@ impl Work<'_> {
         let source = self.source.open_file(&self.name, self.follow)?;
         let file = sink.overwrite(&self.to)?;
         data::copy(&*source, &*file, self.attributes.size, context, buffer)?;
+        note_seal(&*source, context);
         file.apply(change)
     }
 
@@ -202,6 +203,7 @@ impl Work<'_> {
                 let file = sink.create(to)?;
                 self.remove_acls(sink, to, context)?;
                 data::copy(&*source, &*file, self.attributes.size, context, buffer)?;
+                note_seal(&*source, context);
                 file.apply(change)
             }
             FileKind::Symlink => {
@@ -214,6 +216,14 @@ impl Work<'_> {
                 sink.apply(to, change)
             }
         }
+    }
+}
+
+/// Who keeps all attributes may miss a seal that a copy does not have.
+fn note_seal(source: &dyn SourceFile, context: &Context<'_>) {
+    if context.options.preserve.xattrs && source.is_sealed() {
+        let lost = &context.progress.seals_lost;
+        lost.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -195,6 +195,8 @@ pub struct Progress {
     pub xattrs_lacking: AtomicU64,
     /// Device nodes and the like that could not be made.
     pub nodes_lacking: AtomicU64,
+    /// Sealed files (fs-verity) whose copies are not, where extended attributes are kept.
+    pub seals_lost: AtomicU64,
     /// Set from outside: stop, and remove what is not whole.
     pub stop: AtomicBool,
     /// Set from inside: there is no space left.
