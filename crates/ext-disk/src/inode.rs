@@ -635,6 +635,18 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Inode<B> {
         Ok(())
     }
 
+    /// Lets the fields after the first 128 bytes reach further; those that come are zero. What lay
+    /// there (attributes) is the caller's to put back.
+    pub fn widen(&mut self, extra: u16) -> Result<()> {
+        let start = INODE_SIZE_MIN + usize::from(self.extra_isize());
+        self.set_extra_isize(extra)?;
+        let end = INODE_SIZE_MIN + usize::from(extra);
+        if let Some(fields) = self.bytes.as_mut().get_mut(start..end) {
+            fields.fill(0);
+        }
+        Ok(())
+    }
+
     fn set_extra_u32(&mut self, offset: usize, value: u32) {
         if self.has_extra(offset, 4) {
             u32::put_le(self.bytes.as_mut(), offset, value);

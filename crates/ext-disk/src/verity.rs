@@ -6,6 +6,8 @@
 //!
 //! Reference: Linux `Documentation/filesystems/fsverity.rst`, `ext4/verity.rst`.
 
+use core::ops::Range;
+
 use sha2::{Digest, Sha256, Sha512};
 
 use crate::bytes::{Field, clip, get_array, le32};
@@ -18,6 +20,9 @@ pub const DESCRIPTOR_SIZE_MAX: usize = 16384;
 
 const SALT_MAX: usize = 32;
 const HASH_MAX: usize = 64;
+
+/// The length of the signature.
+const SIGNATURE_SIZE: Range<usize> = 4..8;
 
 /// The hash functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +73,25 @@ impl Descriptor {
     /// The length of a descriptor that ends in these last four bytes of a file's blocks.
     pub fn length(last_bytes: &[u8]) -> usize {
         le32(last_bytes, 0) as usize
+    }
+
+    /// The number of the hash function, as fs-verity has it.
+    pub fn algorithm_number(&self) -> u16 {
+        match self.algorithm {
+            Algorithm::Sha256 => 1,
+            Algorithm::Sha512 => 2,
+        }
+    }
+
+    /// What fs-verity knows the file by: the hash of the descriptor (these are its bytes) without
+    /// its signature.
+    pub fn file_digest(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut bytes = clip(bytes, 0..DESCRIPTOR_SIZE).to_vec();
+        bytes[SIGNATURE_SIZE].fill(0);
+        match self.algorithm {
+            Algorithm::Sha256 => digest::<Sha256>(&[], &bytes),
+            Algorithm::Sha512 => digest::<Sha512>(&[], &bytes),
+        }
     }
 
     /// To take in the data of the file, in order.

@@ -35,7 +35,8 @@ use finefs_ext_disk::quota::{DEPTH, SPACE_UNIT};
 pub use finefs_ext_disk::quota::{QuotaEntry, QuotaInfo, QuotaKind};
 use finefs_locks::LockClass;
 use finefs_namespace::{
-    Allowance, Charge, Error, Limited, NumberMap, QuotaChange, QuotaLimits, QuotaOwners, Result,
+    Allowance, Charge, Error, Limited, NumberMap, QuotaAccount, QuotaChange, QuotaLimits,
+    QuotaOwners, Result,
 };
 
 use crate::sync::Mutex;
@@ -290,11 +291,7 @@ impl Quotas {
     }
 
     fn ledger(&self, owners: QuotaOwners) -> Option<&Ledger> {
-        let kind = match owners {
-            QuotaOwners::Users => QuotaKind::User,
-            QuotaOwners::Groups => QuotaKind::Group,
-            QuotaOwners::Projects => QuotaKind::Project,
-        };
+        let kind = kind_of(owners);
         self.ledgers.iter().find(|ledger| ledger.kind == kind)
     }
 
@@ -320,6 +317,40 @@ impl Quotas {
             }
         };
         self.ledgers.iter().map(report).collect()
+    }
+}
+
+/// What these reports say of an id; `None` where no account is kept of such owners.
+pub(crate) fn account(
+    reports: &[QuotaReport],
+    owners: QuotaOwners,
+    id: u32,
+) -> Option<QuotaAccount> {
+    let kind = kind_of(owners);
+    let report = reports.iter().find(|report| report.kind == kind)?;
+    let place = report.entries.binary_search_by_key(&id, |entry| entry.id);
+    let entry = place.map_or_else(|_| QuotaEntry::default(), |at| report.entries[at]);
+    Some(QuotaAccount {
+        space_bytes: entry.space_bytes,
+        inodes: entry.inodes,
+        limits: QuotaLimits {
+            space_soft_bytes: entry.space_soft.saturating_mul(SPACE_UNIT),
+            space_hard_bytes: entry.space_hard.saturating_mul(SPACE_UNIT),
+            inodes_soft: entry.inodes_soft,
+            inodes_hard: entry.inodes_hard,
+        },
+        space_until_seconds: entry.space_until,
+        inodes_until_seconds: entry.inodes_until,
+        space_grace_seconds: report.info.space_grace,
+        inode_grace_seconds: report.info.inode_grace,
+    })
+}
+
+fn kind_of(owners: QuotaOwners) -> QuotaKind {
+    match owners {
+        QuotaOwners::Users => QuotaKind::User,
+        QuotaOwners::Groups => QuotaKind::Group,
+        QuotaOwners::Projects => QuotaKind::Project,
     }
 }
 

@@ -14,7 +14,8 @@ use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::{
     Allowance, Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, ContentPlace,
     DirectoryImage, Error, Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeForm,
-    InodeImage, PlacedName, Plan, QuotaChange, QuotaOwners, Result, StatFs, Store, write_padded,
+    InodeImage, PlacedName, Plan, QuotaAccount, QuotaChange, QuotaOwners, ReadAt, Result, StatFs,
+    Store, VerityDigest, write_padded,
 };
 
 use crate::apply::ImageCost;
@@ -28,6 +29,7 @@ use crate::load::{
 use crate::mmp::Mmp;
 use crate::mount::{self, Mounted};
 use crate::on_error::OnError;
+use crate::quota::account as quota_account;
 use crate::quota::{QuotaReport, QuotaUsage, Quotas};
 use crate::sealed::Sealed;
 use crate::state::ExtState;
@@ -211,6 +213,7 @@ fn geometry(state: &ExtState, journal_blocks: Option<u64>) -> Geometry {
         folding: folding(&superblock),
         inline_max_bytes: apply::inline_max_bytes(&superblock, state.geometry.inode_size),
         has_fine_times: state.geometry.inode_size > 128,
+        has_birth_times: state.geometry.inode_size > 128,
         has_unsigned_times: false,
         name_classes: None,
         has_unwritten: has_extents,
@@ -291,6 +294,10 @@ impl Store for ExtStore {
             }
             _ => Err(Error::Invalid),
         }
+    }
+
+    fn verity_digest(&self, ino: Ino, end_bytes: u64, read: &ReadAt<'_>) -> Result<VerityDigest> {
+        verity::digest(&self.state, ino, end_bytes, read)
     }
 
     fn load_symlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -485,6 +492,10 @@ impl Store for ExtStore {
         quotas.map_or_else(Allowance::default, |quotas| quotas.allowance(owners, id))
     }
 
+    fn quota(&self, owners: QuotaOwners, id: u32) -> Result<QuotaAccount> {
+        quota_account(&self.quotas()?, owners, id).ok_or(Error::NotSupported)
+    }
+
     fn uncharge(&self, charge: &Charge) {
         if let Some(quotas) = self.state.quotas.get() {
             quotas.uncharge(charge);
@@ -496,7 +507,7 @@ impl Store for ExtStore {
     }
 
     fn has_room_for_project(&self, ino: Ino) -> Result<bool> {
-        inode::has_room_for_project(&self.state, ino)
+        apply::has_room_for_project(&self.state, ino)
     }
 
     fn why_no_space(&self) -> Error {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use finefs_locks::Mutex;
 use finefs_namespace::{
     AllocateMode, AtimeUpdate, DataChange, Error as Cause, FileKind, Ino, Namespace, OpenAccess,
-    Opened, SetAttributes, SyncScope, XattrMode,
+    Opened, SetAttributes, SyncScope, VerityDigest, XattrMode,
 };
 
 use crate::classes;
@@ -278,6 +278,14 @@ impl File {
             .attributes(self.ino)
             .map(Metadata::new)
             .map_err(self.failed("stat"))
+    }
+
+    /// What fs-verity knows the file by, as `fsverity measure` prints it. ENODATA for a file that
+    /// is not sealed ([`FileFlags::VERITY`](crate::FileFlags::VERITY)).
+    pub fn verity_digest(&self) -> Result<VerityDigest> {
+        self.namespace()
+            .verity_digest(self.ino)
+            .map_err(self.failed("measure verity"))
     }
 
     fn set(&self, operation: &'static str, change: &SetAttributes) -> Result<()> {

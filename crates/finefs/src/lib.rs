@@ -84,7 +84,7 @@ pub use finefs_namespace::LockingScheme;
 pub use finefs_namespace::{
     AccessChecks, AllocateMode, AtimePolicy, BlockingLock, Caller, CommitThreads, FileFlags,
     FileKind, FileLocker, Interrupt, LastLink, LockKind, LockWait, Options, RangeOwner, Removals,
-    RenameMode, StatFs, XattrMode,
+    RenameMode, StatFs, VerityDigest, XattrMode,
 };
 pub use image::ImageOptions;
 pub use metadata::{FileTimes, FileType, Metadata, Permissions};

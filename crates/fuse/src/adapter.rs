@@ -26,6 +26,7 @@ use crate::directory;
 use crate::ioctl;
 use crate::lost_writes::note_lost_write;
 use crate::negotiate::Negotiated;
+use crate::quota;
 use crate::request::{self, Operation};
 
 /// How long forgotten references may lie in the kernel while a ring serves everything else. Each
@@ -378,7 +379,15 @@ impl Adapter {
                 empty(set)
             }
             Operation::Getxattr { size, name } => {
-                put_xattr(space, size, &namespace.xattr(&caller, ino, name)?)
+                let value = match quota::parse_name(name) {
+                    Some(whose) => {
+                        let is_in_group = |gid| is_in_group(header, gid);
+                        let account = namespace.quota(&caller, whose, is_in_group)?;
+                        quota::value_of(&account).into_bytes()
+                    }
+                    None => namespace.xattr(&caller, ino, name)?,
+                };
+                put_xattr(space, size, &value)
             }
             Operation::Listxattr { size } => {
                 let mut list = Vec::new();
@@ -413,7 +422,10 @@ impl Adapter {
                     kernel.write_out_pages(header.node);
                 }
                 let output = ioctl::serve(namespace, &caller, self.view.uid, ino, command, input)?;
-                let output = output.ok_or(Failure::Errno(libc::ENOTTY))?;
+                let output = match output {
+                    ioctl::Answer::Given(output) => output,
+                    ioctl::Answer::Refused(errno) => return Err(Failure::Errno(errno)),
+                };
                 if ioctl::changes_attributes(command) {
                     self.tell_of_attributes(header.node);
                 }

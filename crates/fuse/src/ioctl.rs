@@ -11,6 +11,10 @@
 //! | FS_IOC_GETVERSION | the generation |
 //! | FS_IOC_GETFSLABEL, FS_IOC_SETFSLABEL | its label |
 //! | FITRIM | tells the storage below which blocks are free |
+//! | FS_IOC_MEASURE_VERITY | the digest of a sealed file |
+//!
+//! FS_IOC_READ_VERITY_METADATA has its buffer behind a pointer, which the kernel does not follow:
+//! it cannot be answered.
 
 use finefs_namespace::types::{AccessChecks, Caller, Ino};
 use finefs_namespace::{Error, FileFlags, Namespace, Result};
@@ -43,6 +47,11 @@ const GETFSLABEL: u32 = command(READ, 0x94, 49, LABEL_BYTES);
 const SETFSLABEL: u32 = command(WRITE, 0x94, 50, LABEL_BYTES);
 const FITRIM: u32 = command(READ | WRITE, b'X' as u32, 121, size_of::<TrimRange>());
 
+/// `struct fsverity_digest` without its digest, for which the kernel passes on as much room as the
+/// program says that it has; before Linux 6.10 it does not.
+const MEASURE_VERITY: u32 = command(READ | WRITE, b'f' as u32, 134, DIGEST_HEAD);
+const DIGEST_HEAD: usize = size_of::<DigestHead>();
+
 /// FSLABEL_MAX
 const LABEL_BYTES: usize = 256;
 
@@ -56,6 +65,14 @@ struct FsXattr {
     project: u32,
     cow_extent_size: u32,
     padding: [u8; 8],
+}
+
+/// `struct fsverity_digest` without its digest
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct DigestHead {
+    algorithm: u16,
+    size: u16,
 }
 
 /// `struct fstrim_range`
@@ -115,7 +132,15 @@ pub(crate) fn changes_attributes(command: u32) -> bool {
     matches!(command, SETFLAGS | SETFLAGS_32 | FSSETXATTR)
 }
 
-/// Answers a command about an inode with what goes to the program; `None` where it is not known.
+/// What a command is answered with.
+pub(crate) enum Answer {
+    /// This goes to the program.
+    Given(Vec<u8>),
+    /// The number of an error.
+    Refused(i32),
+}
+
+/// Answers a command about an inode.
 /// `input` is what the program gave; all belongs to `owner`, if that is shown.
 pub(crate) fn serve(
     namespace: &Namespace,
@@ -124,9 +149,9 @@ pub(crate) fn serve(
     ino: Ino,
     command: u32,
     input: &[u8],
-) -> Result<Option<Vec<u8>>> {
+) -> Result<Answer> {
     let flags = || namespace.attributes(ino).map(|attributes| attributes.flags);
-    Ok(Some(match command {
+    Ok(Answer::Given(match command {
         // What chattr(1) reads it sets again.
         GETFLAGS | GETFLAGS_32 => (flags()? & VISIBLE).bits().to_ne_bytes().to_vec(),
         SETFLAGS | SETFLAGS_32 => {
@@ -173,8 +198,26 @@ pub(crate) fn serve(
             let length = namespace.trim(caller, given.start..end, given.min_length)?;
             TrimRange { length, ..given }.as_bytes().to_vec()
         }
-        _ => return Ok(None),
+        MEASURE_VERITY => return measured(namespace, ino, input),
+        _ => return Ok(Answer::Refused(libc::ENOTTY)),
     }))
+}
+
+/// MEASURE_VERITY: the input is what the program has room for.
+fn measured(namespace: &Namespace, ino: Ino, input: &[u8]) -> Result<Answer> {
+    let digest = namespace.verity_digest(ino)?;
+    let room: DigestHead = argument(input)?;
+    if usize::from(room.size) < digest.bytes.len() {
+        return Ok(Answer::Refused(libc::EOVERFLOW));
+    }
+    if input.len() < DIGEST_HEAD + digest.bytes.len() {
+        return Ok(Answer::Refused(libc::ENOTTY));
+    }
+    let head = DigestHead {
+        algorithm: digest.algorithm,
+        size: digest.bytes.len() as u16,
+    };
+    Ok(Answer::Given([head.as_bytes(), &digest.bytes].concat()))
 }
 
 /// FSSETXATTR: flags and project.
@@ -230,6 +273,7 @@ mod tests {
         assert_eq!(GETFSLABEL, 0x8100_9431);
         assert_eq!(SETFSLABEL, 0x4100_9432);
         assert_eq!(FITRIM, 0xc018_5879);
+        assert_eq!(MEASURE_VERITY, 0xc004_6686);
     }
 
     #[test]

@@ -21,7 +21,8 @@
 //! | `negotiate` | what is agreed on with the kernel at the start |
 //! | `adapter` | requests to calls, results to answers, errors to the log |
 //! | `directory` | READDIR and READDIRPLUS |
-//! | `ioctl` | flags, label, UUID, FITRIM |
+//! | `ioctl` | flags, label, FITRIM, the digest of sealed files |
+//! | `quota` | what somebody has and may have |
 //! | `convert` | numbers, attributes, times |
 //! | `cpu_latency` | keeps CPUs awake while requests come |
 //! | `lost_writes` | delayed writes that failed |
@@ -66,6 +67,7 @@ mod ioctl;
 mod lost_writes;
 mod mounts;
 mod negotiate;
+mod quota;
 mod request;
 mod ring;
 mod session;
@@ -77,4 +79,5 @@ pub use cpu_latency::WakeupLatency;
 pub use detach::{DetachError, detach, remove_dead};
 pub use lost_writes::lost_writes;
 pub use mounts::{MountPoint, mount_at, mounts, resolve};
+pub use quota::quota_of;
 pub use session::{Mount, SERVER_THREAD_PREFIX, Unmounter};

@@ -7,8 +7,8 @@ use finefs_block::BlockDevice;
 use finefs_buffers::CACHED_BYTES_MAX;
 use finefs_namespace::{
     Batch, BatchCost, BlockNo, BlockRun, Captured, Committed, DirectoryImage, Error, Extent,
-    FileKind, Geometry, Goal, Identity, Ino, InodeForm, InodeImage, NameClasses, Plan, Result,
-    StatFs, Store, write_padded,
+    FileKind, Geometry, Goal, ID_MAX, Identity, Ino, InodeForm, InodeImage, NameClasses, Plan,
+    Result, StatFs, Store, write_padded,
 };
 use finefs_reiser_disk::directory::NAME_MAX;
 use finefs_reiser_disk::hash::{GENERATION_MAX, NameHash};
@@ -123,7 +123,7 @@ fn geometry(mounted: &Mounted, capacity: Option<usize>) -> Geometry {
         KeyVersion::V3_5 => OLD_FORM,
         KeyVersion::V3_6 => InodeForm {
             size_max_bytes: map::BLOCKS_MAX * u64::from(block_size),
-            owner_max: u32::MAX,
+            owner_max: ID_MAX,
             has_xattrs: mounted.xattrs.is_some(),
             has_flags: mounted.has_attributes,
         },
@@ -150,6 +150,7 @@ fn geometry(mounted: &Mounted, capacity: Option<usize>) -> Geometry {
             NameHash::R5 => const { &classes(|name| NameHash::R5.entry_offset(name)) },
         }),
         has_fine_times: false,
+        has_birth_times: false,
         has_unsigned_times: true,
         has_unwritten: false,
         has_packed_blocks: true,

@@ -1,9 +1,11 @@
 //! `finefs quota`
 //!
 //! A report opens the image for inspection only, as `finefs info` does; what a mount has not
-//! written yet is written first.
+//! written yet is written first. In another user's mount nobody but root can do either: everybody
+//! asks the server for his own rows.
 
 mod names;
+mod own;
 mod set;
 
 use std::collections::HashMap;
@@ -23,7 +25,8 @@ use crate::{CliResult, Failure, output, size, sync};
 
 /// Show what users, groups and projects have and may have, as repquota(8), and set it
 ///
-/// Of an image that has the feature quota.
+/// Of an image that has the feature quota. In another user's mount you see what you and your groups
+/// have, as quota(1) shows it.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Quota {
@@ -137,6 +140,10 @@ impl Report {
                 return Err(Failure::new(format!(
                     "{place}: a file system in memory keeps no quotas"
                 )));
+            }
+            if own::must_ask(&mount) {
+                let reports = own::reports(&image);
+                return reports.map_err(|why| Failure::new(format!("{place}: {why}")));
             }
             sync::everything(&mount).map_err(|why| Failure::new(format!("{place}: {why}")))?;
             image = PathBuf::from(&mount.source);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use finefs::ImageOptions;
+use finefs::front_end::namespace::ID_MAX;
 use finefs_ext::QuotaKind;
 
 use super::names::names;
@@ -106,7 +107,10 @@ impl Place {
     /// By number, or by name as this machine has it.
     fn id(&self, name: &str) -> CliResult<u32> {
         if let Ok(id) = name.parse() {
-            return Ok(id);
+            return match id <= ID_MAX {
+                true => Ok(id),
+                false => Err(Failure::new(format!("{name}: nobody has this number"))),
+            };
         }
         let known = names(self.kind());
         let id = known.into_iter().find(|(_, known)| known == name);

@@ -29,4 +29,5 @@ mod top_server;
 mod top_terminal;
 mod trim;
 mod users;
+mod verity;
 mod view;

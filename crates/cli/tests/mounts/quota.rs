@@ -2,7 +2,7 @@
 //! root and FUSE. (Not every kernel mounts an image with quotas.)
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -201,6 +201,51 @@ fn projects(top: &Path) {
 }
 
 #[test]
+fn users_see_their_own_quotas_in_the_mount_of_root() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = image_with_owners(&place);
+    set_limits(&image, [200, 100], [6, 0]);
+    let top = place.mount_point();
+    mount(&image, &top, &["-o", "allow_other,usrquota"]);
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(write(&top.join("home"), 60, "one").0);
+    let program = place.program();
+    let report = |user: u32, group: u32| {
+        let mut command = Command::new(&program);
+        let command = command.args(["quota", "-nv"]).arg(&top);
+        text(command.uid(user).gid(group))
+    };
+    let own = report(USER, USER);
+    assert_eq!(reported(&own, "user"), [(USER, 64, 2)], "{own}");
+    assert_eq!(reported(&own, "group"), [(USER, 64, 2)], "{own}");
+    let line = own.lines().find(|line| line.starts_with("#4711 "));
+    let words: Vec<&str> = line.unwrap().split_whitespace().collect();
+    assert_eq!(words, ["#4711", "--", "64", "100", "200", "2", "0", "6"]);
+    assert!(own.contains("Block grace time: 00:00"), "{own}");
+    let of_other = report(USER + 1, USER);
+    assert_eq!(reported(&of_other, "user"), [(USER + 1, 0, 0)]);
+    assert_eq!(reported(&of_other, "group"), [(USER, 64, 2)]);
+    // Nobody sees more by other means.
+    let value = |user: u32, name: &str| {
+        let name = format!("system.finefs.quota.{name}");
+        let mut command = Command::new("getfattr");
+        let command = command.args(["--only-values", "-n", &name]).arg(&top);
+        run(command.uid(user).gid(user)).status.success()
+    };
+    assert!(value(USER, "user.4711"));
+    for hidden in ["user.0", "group.0", "project.7"] {
+        assert!(!value(USER, hidden) && value(0, hidden), "{hidden}");
+    }
+    unmount(&place);
+    mount(&image, &top, &["-o", "allow_other,ro"]);
+    assert_eq!(report(USER, USER), own);
+    unmount(&place);
+}
+
+#[test]
 fn limits_that_cannot_count_are_told_of() {
     if !can_mount() {
         eprintln!("skipped: no FUSE");
@@ -350,6 +395,8 @@ fn limits_that_cannot_be_set_are_refused() {
     assert!(line.contains("keeps no such quota"), "{line}");
     let line = fail(&mut set("nobody-of-this-name", "5"));
     assert!(line.contains("give the number"), "{line}");
+    let line = fail(&mut set("4294967295", "5"));
+    assert!(line.contains("nobody has this number"), "{line}");
     let output = run(&mut set("1", "much"));
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }

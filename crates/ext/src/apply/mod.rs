@@ -101,7 +101,7 @@ use map::{LOGICAL_END, Run};
 use pieces::{Piece, cut};
 pub(crate) use reservation::{reserve, unreserve};
 use space::Space;
-pub(crate) use xattrs::check as check_xattrs;
+pub(crate) use xattrs::{check as check_xattrs, has_room_for_project};
 
 /// Symbolic links up to this many bytes lie in their inodes.
 pub(crate) const FAST_SYMLINK_MAX: usize = finefs_ext_disk::inode::BLOCK_AREA_SIZE - 1;
@@ -456,11 +456,7 @@ impl<'a> Commit<'a> {
         entries: Option<DirectoryChange>,
     ) -> Result<()> {
         if change.link_state != LinkState::Freed {
-            let times = (self.format.captured)(change.ino).unwrap_or(change.attributes.times);
-            inode.set_attributes(&self.table.rules, &change.attributes, &times)?;
-            if self.state.has_projects {
-                inode.disk.set_project(change.attributes.project);
-            }
+            self.set_attributes(inode, change)?;
         }
         let is_directory = inode.is_directory();
         if is_directory {
@@ -512,6 +508,19 @@ impl<'a> Commit<'a> {
             LinkState::Linked => inode.disk.set_dtime(0),
             LinkState::Orphan => inode.disk.set_links_count(0),
             LinkState::Freed => self.free(inode)?,
+        }
+        Ok(())
+    }
+
+    fn set_attributes(&self, inode: &mut InodeEdit, change: &InodeChange) -> Result<()> {
+        let project = change.attributes.project;
+        if self.state.has_projects && project != 0 && inode.disk.project().is_none() {
+            xattrs::widen(&self.table, inode)?;
+        }
+        let times = (self.format.captured)(change.ino).unwrap_or(change.attributes.times);
+        inode.set_attributes(&self.table.rules, &change.attributes, &times)?;
+        if self.state.has_projects {
+            inode.disk.set_project(project);
         }
         Ok(())
     }

@@ -348,13 +348,7 @@ fn stored(
     rules: &InodeRules,
     inode: &InodeEdit,
 ) -> Result<(Vec<Owned>, Vec<Owned>)> {
-    let region = inode
-        .disk
-        .xattr_bytes()
-        .map(XattrRegion::in_inode)
-        .transpose();
-    let region = region.map_err(|error| inode.damaged(error))?.flatten();
-    let in_inode = region.map_or_else(Vec::new, |region| region.entries().map(Owned::of).collect());
+    let in_inode = stored_in_inode(inode)?;
     let block = inode.disk.file_acl(rules).0;
     if block == 0 {
         return Ok((in_inode, Vec::new()));
@@ -362,6 +356,57 @@ fn stored(
     let bytes = read_block(state, inode, block)?;
     let region = XattrRegion::block(&bytes).map_err(|error| inode.damaged(error))?;
     Ok((in_inode, region.entries().map(Owned::of).collect()))
+}
+
+fn stored_in_inode(inode: &InodeEdit) -> Result<Vec<Owned>> {
+    let region = inode
+        .disk
+        .xattr_bytes()
+        .map(XattrRegion::in_inode)
+        .transpose();
+    let region = region.map_err(|error| inode.damaged(error))?.flatten();
+    Ok(region.map_or_else(Vec::new, |region| region.entries().map(Owned::of).collect()))
+}
+
+/// Whether an inode has room for a project, as those have that are made here where inodes are large
+/// enough; or for the fields of these, beside the attributes that lie in it.
+pub(crate) fn has_room_for_project(state: &ExtState, ino: Ino) -> Result<bool> {
+    if usize::from(state.geometry.inode_size) <= INODE_SIZE_MIN {
+        return Ok(false);
+    }
+    let inode = state.read_inode(ino)?;
+    // One without links is not there yet, or about to go.
+    if inode.links_count() == 0 || inode.project().is_some() {
+        return Ok(true);
+    }
+    let table = InodeTable::new(state);
+    let number = u32::try_from(ino.0).map_err(|_| Error::Stale)?;
+    let inode = table.load(number)?;
+    Ok(fits_widened(&table, &inode, &stored_in_inode(&inode)?))
+}
+
+fn fits_widened(table: &InodeTable<'_>, inode: &InodeEdit, attributes: &[Owned]) -> bool {
+    let used = INODE_SIZE_MIN + usize::from(table.extra_isize);
+    let room = inode.disk.as_bytes().len().saturating_sub(used);
+    attributes.is_empty() || xattr::fits_in_inode(room, &views(attributes))
+}
+
+/// Gives an inode the fields of new ones, where [`has_room_for_project`] found room before (Linux
+/// `ext4_expand_extra_isize`, which moves attributes to the block, too). Attributes that are set
+/// are checked against that room; only a commit in between can have put some there.
+pub(crate) fn widen(table: &InodeTable<'_>, inode: &mut InodeEdit) -> Result<()> {
+    let attributes = stored_in_inode(inode)?;
+    if !fits_widened(table, inode, &attributes) {
+        log::warn!("inode {}: has no room for its project any more", inode.ino);
+        return Ok(());
+    }
+    let widened = inode.disk.widen(table.extra_isize);
+    widened.map_err(|error| inode.damaged(error))?;
+    if let Some(area) = inode.disk.xattr_bytes_mut() {
+        let built = xattr::build_in_inode(area, &views(&attributes));
+        built.map_err(|error| inode.damaged(error))?;
+    }
+    Ok(())
 }
 
 fn read_block(

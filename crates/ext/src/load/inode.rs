@@ -170,17 +170,6 @@ pub(crate) fn attributes<B: AsRef<[u8]>>(
     })
 }
 
-/// Whether an inode has room for a project, as those have that are made here where inodes are large
-/// enough.
-pub(crate) fn has_room_for_project(state: &ExtState, ino: Ino) -> Result<bool> {
-    if state.geometry.inode_size <= disk::inode::INODE_SIZE_MIN as u16 {
-        return Ok(false);
-    }
-    let inode = state.read_inode(ino)?;
-    // One without links is not there yet, or about to go.
-    Ok(inode.links_count() == 0 || inode.project().is_some())
-}
-
 fn convert_time(time: disk::time::Timestamp) -> Timestamp {
     Timestamp::new(time.sec, time.nsec)
 }

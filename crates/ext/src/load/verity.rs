@@ -7,7 +7,7 @@
 use finefs_ext_disk::error::DiskError;
 use finefs_ext_disk::inode::Inode;
 use finefs_ext_disk::verity::{DESCRIPTOR_SIZE, DESCRIPTOR_SIZE_MAX, Descriptor};
-use finefs_namespace::{BlockNo, ContentPlace, Error, Extent, Ino, Result};
+use finefs_namespace::{BlockNo, ContentPlace, Error, Extent, Ino, ReadAt, Result, VerityDigest};
 
 use super::{content, encryption};
 use crate::crypt::{ContentCipher, FileCipher};
@@ -24,7 +24,7 @@ pub(crate) fn verify(
     inode: &Inode<InodeBytes>,
     extents: &[Extent],
 ) -> Result<()> {
-    let broken = |what: &str| Error::io(format_args!("inode {ino}: verity: {what}"));
+    let broken = |what: &str| broken(ino, what);
     let cipher = encryption::of_content(state, ino)?;
     let file = File {
         state,
@@ -32,11 +32,11 @@ pub(crate) fn verify(
         extents,
         cipher: cipher.as_deref().and_then(FileCipher::content),
     };
-    let descriptor = match Descriptor::parse(&descriptor_bytes(&file, &broken)?) {
-        Ok(descriptor) => descriptor,
-        Err(DiskError::Incompatible(_)) => return Err(Error::NotSupported),
-        Err(_) => return Err(broken("its descriptor is damaged")),
-    };
+    let read = |at, bytes: &mut [u8]| file.read(at, bytes);
+    let end = extents
+        .last()
+        .map_or(0, |last| last.end() * u64::from(state.geometry.block_size));
+    let (_, descriptor) = descriptor(state, ino, end, &read)?;
     let size_bytes = inode.size(&state.inode_rules);
     if descriptor.data_bytes != size_bytes {
         return Err(broken("its size is not what was sealed"));
@@ -57,18 +57,38 @@ pub(crate) fn verify(
     }
 }
 
-/// The descriptor, which lies at the end of the last blocks.
-fn descriptor_bytes(file: &File<'_>, broken: &impl Fn(&str) -> Error) -> Result<Vec<u8>> {
-    let block_bytes = u64::from(file.state.geometry.block_size);
-    let end = file
-        .extents
-        .last()
-        .map_or(0, |last| last.end() * block_bytes);
-    let at = end
+/// What fs-verity knows a sealed file by whose blocks end at `end_bytes`.
+pub(crate) fn digest(
+    state: &ExtState,
+    ino: Ino,
+    end_bytes: u64,
+    read: &ReadAt<'_>,
+) -> Result<VerityDigest> {
+    let (bytes, descriptor) = descriptor(state, ino, end_bytes, read)?;
+    Ok(VerityDigest {
+        algorithm: descriptor.algorithm_number(),
+        bytes: descriptor.file_digest(&bytes),
+    })
+}
+
+fn broken(ino: Ino, what: &str) -> Error {
+    Error::io(format_args!("inode {ino}: verity: {what}"))
+}
+
+/// The descriptor, which lies at the end of the last blocks, and its bytes.
+fn descriptor(
+    state: &ExtState,
+    ino: Ino,
+    end_bytes: u64,
+    read: &ReadAt<'_>,
+) -> Result<(Vec<u8>, Descriptor)> {
+    let broken = |what: &str| broken(ino, what);
+    let block_bytes = u64::from(state.geometry.block_size);
+    let at = end_bytes
         .checked_sub(4)
         .ok_or_else(|| broken("it has no blocks"))?;
     let mut last = [0; 4];
-    file.read(at, &mut last)?;
+    read(at, &mut last)?;
     let length = Descriptor::length(&last);
     if !(DESCRIPTOR_SIZE..=DESCRIPTOR_SIZE_MAX).contains(&length) {
         return Err(broken("it has no descriptor"));
@@ -76,8 +96,12 @@ fn descriptor_bytes(file: &File<'_>, broken: &impl Fn(&str) -> Error) -> Result<
     let start = at.checked_sub(length as u64);
     let start = start.ok_or_else(|| broken("it has no descriptor"))?;
     let mut bytes = vec![0; length];
-    file.read(start / block_bytes * block_bytes, &mut bytes)?;
-    Ok(bytes)
+    read(start / block_bytes * block_bytes, &mut bytes)?;
+    match Descriptor::parse(&bytes) {
+        Ok(descriptor) => Ok((bytes, descriptor)),
+        Err(DiskError::Incompatible(_)) => Err(Error::NotSupported),
+        Err(_) => Err(broken("its descriptor is damaged")),
+    }
 }
 
 /// A file as it lies on the image.

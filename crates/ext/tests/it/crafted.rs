@@ -213,9 +213,16 @@ fn a_quota_file_whose_header_cannot_be() {
 
 #[test]
 fn a_project_that_an_inode_has_no_room_for_is_refused() {
+    let old = |value_bytes| {
+        let value = "v".repeat(value_bytes);
+        format!("sif file extra_isize 28\nea_set file user.x {value}\n")
+    };
     for (options, command, is_possible) in [
         ("-I 128", "feature project\n", false),
-        ("-I 256 -O project", "sif file extra_isize 28\n", false),
+        ("-I 256 -O project", "sif file extra_isize 28\n", true),
+        // The fields that come move the attributes.
+        ("-I 256 -O project", &old(68), true),
+        ("-I 256 -O project", &old(69), false),
         ("-I 256 -O project", "", true),
     ] {
         let directory = tempfile::tempdir().unwrap();
@@ -233,11 +240,25 @@ fn a_project_that_an_inode_has_no_room_for_is_refused() {
             namespace.set_flags_and_project(&caller, file.ino, same, Some(project))
         };
         assert_eq!(set(0), Ok(()));
+        assert_eq!(set(u32::MAX), Err(Error::Invalid));
         let expected = match is_possible {
             true => Ok(()),
             false => Err(Error::NotSupported),
         };
         assert_eq!(set(5), expected, "{options} {command}");
+        namespace.forget(file.ino, 1);
+        namespace.shut_down().unwrap();
+        drop(namespace);
+        assert_clean(&image);
+        let namespace = writable(&image);
+        let file = namespace
+            .lookup(&caller, namespace.root(), b"file")
+            .unwrap();
+        let wanted = if is_possible { 5 } else { 0 };
+        assert_eq!(file.project, wanted, "{options} {command}");
+        let value = namespace.xattr(&caller, file.ino, b"user.x");
+        let length = command.matches('v').count();
+        assert_eq!(value.map_or(0, |value| value.len()), length, "{command}");
         namespace.forget(file.ino, 1);
         namespace.shut_down().unwrap();
     }

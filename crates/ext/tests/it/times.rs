@@ -1,5 +1,6 @@
 //! Times are shown as the image can hold them.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -7,19 +8,23 @@ use finefs_block::{Access, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{Caller, Namespace, Options, SetAttributes, SetTime, Timestamp};
 
-fn shown_time(inode_size: &str, time: Timestamp) -> Timestamp {
-    let dir = tempfile::tempdir().unwrap();
-    let image = dir.path().join("image");
+/// A new image with inodes of this size.
+fn opened(inode_size: &str, image: &Path) -> Namespace {
     let made = Command::new("mke2fs")
         .args(["-q", "-t", "ext4", "-I", inode_size])
-        .arg(&image)
+        .arg(image)
         .arg("16M")
         .status()
         .unwrap();
     assert!(made.success());
-    let device = FileDevice::open(&image, Access::ReadWrite).unwrap();
+    let device = FileDevice::open(image, Access::ReadWrite).unwrap();
     let store = ExtStore::open(Arc::new(device), &ExtOptions::default()).unwrap();
-    let namespace = Namespace::without_thread(Arc::new(store), Options::default()).unwrap();
+    Namespace::without_thread(Arc::new(store), Options::default()).unwrap()
+}
+
+fn shown_time(inode_size: &str, time: Timestamp) -> Timestamp {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = opened(inode_size, &dir.path().join("image"));
     let caller = Caller::root();
     let file = namespace
         .create_file(&caller, namespace.root(), b"file", 0o644)
@@ -33,6 +38,24 @@ fn shown_time(inode_size: &str, time: Timestamp) -> Timestamp {
         .unwrap();
     namespace.shut_down().unwrap();
     shown.times.modified
+}
+
+#[test]
+fn small_inodes_show_no_birth() {
+    for (inode_size, is_known) in [("128", false), ("256", true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("image");
+        let namespace = opened(inode_size, &image);
+        let (caller, root) = (Caller::root(), namespace.root());
+        let file = namespace.create_file(&caller, root, b"file", 0o644);
+        let born = file.unwrap().times.created;
+        assert_eq!(born != Timestamp::new(0, 0), is_known, "{inode_size}");
+        let directory = namespace.make_directory(&caller, root, b"directory", 0o755);
+        let now = directory.unwrap().times.changed;
+        assert_ne!(now, Timestamp::new(0, 0));
+        assert_eq!(namespace.attributes(root).unwrap().times.modified, now);
+        namespace.shut_down().unwrap();
+    }
 }
 
 #[test]

@@ -101,6 +101,42 @@ fn sealed_files_are_read_and_not_changed() {
     }
 }
 
+/// What `fsverity digest` prints, as bytes.
+fn printed_digest(path: &Path, arguments: &[&str]) -> Vec<u8> {
+    let mut command = Command::new("fsverity");
+    let output = command.args(["digest", "--compact"]).args(arguments);
+    let text = String::from_utf8(output.arg(path).output().unwrap().stdout).unwrap();
+    let pairs = text.trim().as_bytes().chunks(2);
+    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    pairs.map(byte).collect()
+}
+
+#[test]
+fn digests_are_those_of_fsverity() {
+    for (length, algorithm, arguments) in [
+        (0, 1, &[][..]),
+        (300_000, 1, &["--salt=aabb"]),
+        (4097, 2, &["--hash-alg=sha512"]),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let (image, _) = make(directory.path(), length, arguments);
+        let (namespace, ino) = open(&image);
+        let digest = namespace.verity_digest(ino).unwrap();
+        assert_eq!(digest.algorithm, algorithm);
+        let printed = printed_digest(&directory.path().join("data"), arguments);
+        assert_eq!(digest.bytes, printed);
+        // As well when its blocks lie elsewhere.
+        namespace.defragment(ino).unwrap();
+        assert_eq!(namespace.verity_digest(ino), Ok(digest));
+        let other = namespace.create_file(&Caller::root(), namespace.root(), b"other", 0o600);
+        let other = other.unwrap().ino;
+        assert_eq!(namespace.verity_digest(other), Err(Error::NoAttribute));
+        namespace.forget(ino, 1);
+        namespace.forget(other, 1);
+        namespace.shut_down().unwrap();
+    }
+}
+
 #[test]
 fn data_that_was_not_sealed_is_not_read() {
     let directory = tempfile::tempdir().unwrap();

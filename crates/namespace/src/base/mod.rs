@@ -7,6 +7,7 @@
 //! | [`store`] | the contract with what is below |
 //! | `quotas`, `directory_image`, `committed` | what it says of quotas, directories, commits |
 //! | `identity`, `name_rules` | what tells a store from others; how it compares names |
+//! | `inode_form` | what inodes can have in it |
 //! | `classes` | the lock classes of the namespace and their order |
 //! | [`guard`] | what front ends do about panics, and about many errors |
 //! | [`number_map`] | hash tables keyed by inode or block |
@@ -30,6 +31,7 @@ pub mod file_flags;
 mod file_kind;
 pub mod guard;
 mod identity;
+mod inode_form;
 pub(crate) mod memory;
 mod name_rules;
 pub mod number_map;

@@ -60,6 +60,25 @@ pub struct QuotaLimits {
     pub inodes_hard: u64,
 }
 
+/// What an owner has and may have.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct QuotaAccount {
+    /// Space in bytes.
+    pub space_bytes: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// What it may have.
+    pub limits: QuotaLimits,
+    /// Until when space may be above its soft limit, in seconds since 1970; 0 when it is not.
+    pub space_until_seconds: u64,
+    /// The same for inodes.
+    pub inodes_until_seconds: u64,
+    /// How long all may stay above their soft limits of space, in seconds.
+    pub space_grace_seconds: u32,
+    /// The same for inodes.
+    pub inode_grace_seconds: u32,
+}
+
 /// What an owner may have at most, and has, where that is limited.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Allowance {

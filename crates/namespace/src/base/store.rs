@@ -37,10 +37,13 @@ use crate::base::error::{Error, Result};
 #[cfg(doc)]
 use crate::base::file_flags::FileFlags;
 pub use crate::base::identity::Identity;
+pub use crate::base::inode_form::{ID_MAX, InodeForm};
 pub use crate::base::name_rules::{FoldName, Folding, NameClasses};
 use crate::base::parallel::CommitThreads;
-pub use crate::base::quotas::{Allowance, Charge, Limited, QuotaChange, QuotaLimits, QuotaOwners};
-use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times};
+pub use crate::base::quotas::{
+    Allowance, Charge, Limited, QuotaAccount, QuotaChange, QuotaLimits, QuotaOwners,
+};
+use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times, VerityDigest};
 
 /// Facts about a store that do not change while it is mounted.
 #[derive(Clone, Debug)]
@@ -75,6 +78,8 @@ pub struct Geometry {
     pub inline_max_bytes: u32,
     /// Times have nanoseconds (else whole seconds, and 1901 to 2038).
     pub has_fine_times: bool,
+    /// Inodes keep the time of birth.
+    pub has_birth_times: bool,
     /// Whole seconds have no sign: 1970 to 2106.
     pub has_unsigned_times: bool,
     /// Blocks can be allocated without being written (unwritten extents).
@@ -97,31 +102,6 @@ pub struct Geometry {
     pub stops_on_damage: bool,
     /// What tells this file system from all others.
     pub identity: Identity,
-}
-
-/// What an inode of one form can have.
-#[derive(Clone, Copy, Debug)]
-pub struct InodeForm {
-    /// Largest file in bytes; more is EFBIG.
-    pub size_max_bytes: u64,
-    /// Largest number of an owner, user or group; a larger one is EINVAL, as in Linux's reiserfs.
-    pub owner_max: u32,
-    /// It can have extended attributes; else one that is set is EOPNOTSUPP.
-    pub has_xattrs: bool,
-    /// It keeps flags ([`FileFlags`]); else one that is set is EOPNOTSUPP.
-    pub has_flags: bool,
-}
-
-impl InodeForm {
-    /// With room for all owners, attributes and flags.
-    pub const fn of_size(size_max_bytes: u64) -> InodeForm {
-        InodeForm {
-            size_max_bytes,
-            owner_max: u32::MAX,
-            has_xattrs: true,
-            has_flags: true,
-        }
-    }
 }
 
 /// An inode as the store holds it.
@@ -198,6 +178,9 @@ pub struct ContentPlace {
     /// The block within the file that the first of the blocks holds.
     pub logical: u64,
 }
+
+/// Reads bytes of a file from a place on, in bytes.
+pub type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<()> + 'a;
 
 /// One change of a file's mapping. The changes of a file are applied in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -479,6 +462,13 @@ pub trait Store: Send + Sync + 'static {
     /// Loads the whole mapping of a regular file: extents in ascending order that do not overlap.
     fn load_extents(&self, ino: Ino) -> Result<Vec<Extent>>;
 
+    /// The digest of a sealed file ([`FileFlags::VERITY`]) whose blocks end at `end_bytes`; `read`
+    /// reads what lies in them, also behind the end of the file.
+    fn verity_digest(&self, ino: Ino, end_bytes: u64, read: &ReadAt<'_>) -> Result<VerityDigest> {
+        let _ = (ino, end_bytes, read);
+        Err(Error::NotSupported)
+    }
+
     /// Loads the target of a symbolic link.
     fn load_symlink(&self, ino: Ino) -> Result<Vec<u8>>;
 
@@ -647,12 +637,19 @@ pub trait Store: Send + Sync + 'static {
         Err(Error::NotSupported)
     }
 
+    /// What an owner has and may have, as of the last commit. `Error::NotSupported` where no
+    /// account is kept of such owners.
+    fn quota(&self, owners: QuotaOwners, id: u32) -> Result<QuotaAccount> {
+        let _ = (owners, id);
+        Err(Error::NotSupported)
+    }
+
     /// Inodes have projects (chattr -p).
     fn has_projects(&self) -> bool {
         false
     }
 
-    /// An inode has room for a project, where inodes have them.
+    /// An inode has room for a project, or can be given it, where inodes have them.
     fn has_room_for_project(&self, ino: Ino) -> Result<bool> {
         let _ = ino;
         Ok(true)

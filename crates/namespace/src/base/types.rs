@@ -118,7 +118,7 @@ pub struct Times {
     pub modified: Timestamp,
     /// Last change of data or attributes.
     pub changed: Timestamp,
-    /// Birth.
+    /// Birth; 0 where the format keeps none.
     pub created: Timestamp,
 }
 
@@ -251,4 +251,13 @@ pub struct StatFs {
     pub inodes_free: u64,
     /// Longest name in bytes.
     pub name_max: u32,
+}
+
+/// What fs-verity knows a sealed file by (FS_IOC_MEASURE_VERITY).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerityDigest {
+    /// The number of the hash function: 1 is SHA-256, 2 SHA-512.
+    pub algorithm: u16,
+    /// The digest.
+    pub bytes: Vec<u8>,
 }

@@ -106,6 +106,7 @@ impl MemoryStore {
                 folding: None,
                 name_classes: None,
                 has_fine_times: true,
+                has_birth_times: true,
                 has_unsigned_times: false,
                 has_unwritten: true,
                 has_packed_blocks: false,

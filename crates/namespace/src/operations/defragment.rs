@@ -173,7 +173,7 @@ impl Namespace {
 }
 
 /// What is mapped in a range of blocks.
-fn extents_in(extents: &ExtentMap, blocks: Range<u64>, guard: &Guard) -> Vec<Extent> {
+pub(crate) fn extents_in(extents: &ExtentMap, blocks: Range<u64>, guard: &Guard) -> Vec<Extent> {
     let mut found = Vec::new();
     let mut at = blocks.start;
     while at < blocks.end

@@ -147,7 +147,7 @@ impl Namespace {
                 symlink: new.target.map(Into::into),
             };
             let entry = || entry_record(dir, &held, name, false, Some((attributes.ino, new.kind)));
-            let touched = [inode.untimed(), dir.modified(attributes.times.created)];
+            let touched = [inode.untimed(), dir.modified(attributes.times.changed)];
             let blocks = reservation.take();
             if is_directory {
                 let parent = Record::Parent {

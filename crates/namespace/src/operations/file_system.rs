@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
-use crate::base::store::{QuotaChange, QuotaOwners};
+use crate::base::store::{ID_MAX, QuotaAccount, QuotaChange, QuotaOwners};
 use crate::base::types::{Caller, Ino, StatFs};
 use crate::commit::oplog::Record;
 use crate::namespace::Namespace;
@@ -39,7 +39,7 @@ impl Namespace {
     }
 
     /// Sets limits or grace times of quotas, durably. EPERM but for the superuser, EOPNOTSUPP where
-    /// no account is kept of such owners.
+    /// no account is kept of such owners, EINVAL for an owner beyond [`ID_MAX`].
     pub fn set_quota(
         &self,
         caller: &Caller,
@@ -47,6 +47,9 @@ impl Namespace {
         change: &QuotaChange,
     ) -> Result<()> {
         check_superuser(caller)?;
+        if matches!(change, QuotaChange::Limits { id, .. } if *id > ID_MAX) {
+            return Err(Error::Invalid);
+        }
         self.with_space(|| {
             let operation = self.begin_change(Call::SetAttributes)?;
             let root = self.inode(self.root(), &operation.guard)?;
@@ -56,6 +59,27 @@ impl Namespace {
             Ok(())
         })?;
         self.commit()
+    }
+
+    /// What an owner has and may have, as the last commit left it (quotactl(2), Q_GETQUOTA). EPERM
+    /// but for the superuser, the user, and members of the group, of which `is_in_group` knows;
+    /// EOPNOTSUPP where no account is kept of such owners.
+    pub fn quota(
+        &self,
+        caller: &Caller,
+        (owners, id): (QuotaOwners, u32),
+        is_in_group: impl Fn(u32) -> bool,
+    ) -> Result<QuotaAccount> {
+        let may_know = caller.uid == 0
+            || match owners {
+                QuotaOwners::Users => caller.uid == id,
+                QuotaOwners::Groups => is_in_group(id),
+                QuotaOwners::Projects => false,
+            };
+        match may_know {
+            true => self.store.quota(owners, id),
+            false => Err(Error::NotPermitted),
+        }
     }
 
     /// [`Namespace::statfs`] as a directory shows it that gives what is made in it a project: of a

@@ -6,7 +6,7 @@ use finefs_locks::{RwLock, order};
 use crate::access::permission::check_owner;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
-use crate::base::store::Plan;
+use crate::base::store::{ID_MAX, Plan};
 use crate::base::types::{Caller, FileKind, Ino};
 use crate::commit::oplog::Record;
 use crate::inode::{Inode, Ownership, Xattrs};
@@ -38,7 +38,8 @@ impl Namespace {
     }
 
     /// The same, with the project, unless that is `None`. EOPNOTSUPP for one where there are none,
-    /// or where the inode has no room for it; EDQUOT where it may not have the inode.
+    /// or where the inode has no room for it; EDQUOT where it may not have the inode; EINVAL beyond
+    /// [`ID_MAX`].
     pub fn set_flags_and_project(
         &self,
         caller: &Caller,
@@ -106,12 +107,15 @@ impl Namespace {
         Ok(())
     }
 
-    /// EOPNOTSUPP for a project that the inode cannot have.
+    /// EOPNOTSUPP for a project that the inode cannot have, EINVAL for a number that none has.
     fn check_project(&self, inode: &Inode, project: Option<u32>) -> Result<()> {
         if project.is_none_or(|project| project == inode.ownership().project) {
             return Ok(());
         }
         // Of an inode that was made here the store may have nothing yet; it gets all the room.
+        if project > Some(ID_MAX) {
+            return Err(Error::Invalid);
+        }
         let has_room = || match inode.was_made_here() && self.geometry.has_fine_times {
             true => Ok(true),
             false => self.store.has_room_for_project(inode.ino),

@@ -13,6 +13,7 @@
 //! | `set_id` | what takes set-id bits away |
 //! | `data`, `fallocate` | reads, writes, sizes, holes |
 //! | `write_back` | writes of a page cache |
+//! | `verity` | what sealed files are known by |
 //! | `defragment` | moving a file's blocks together |
 //! | `pending`, `mapping` | blocks of a write that no log names yet; changes of a mapping |
 //! | `inline` | contents that lie in inodes |
@@ -54,6 +55,7 @@ pub(crate) mod rename;
 pub(crate) mod set_id;
 mod shutdown;
 pub(crate) mod sync;
+mod verity;
 pub(crate) mod walk;
 mod write_back;
 pub(crate) mod xattrs;

@@ -7,7 +7,7 @@ use crate::access::acls::{Inherited, loses_setgid};
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::store::{Charge, Store};
-use crate::base::types::{Attributes, Caller, FileKind, INODES_END, Ino, Times};
+use crate::base::types::{Attributes, Caller, FileKind, INODES_END, Ino, Times, Timestamp};
 use crate::commit::oplog::Record;
 use crate::inode::INODE_BYTES;
 use crate::inode::{Core, Inode, Stamped};
@@ -233,12 +233,20 @@ impl Namespace {
                 accessed: now,
                 modified: now,
                 changed: now,
-                created: now,
+                created: self.birth(now),
             },
             flags: parent.flags.inherited_by(new.kind) | self.flags_of_new(new.kind),
             project,
             is_settled: inherited.is_none_or(|inherited| !inherited.has_xattrs()),
         })
+    }
+
+    /// What an inode that is made now shows as its time of birth.
+    fn birth(&self, now: Timestamp) -> Timestamp {
+        match self.geometry.has_birth_times {
+            true => now,
+            false => Timestamp::new(0, 0),
+        }
     }
 
     /// EDQUOT unless the caller may have an inode of this group and project.

@@ -244,6 +244,12 @@ fn permissions_are_checked_for_others() {
         ns.set_attributes(&user, own.ino, &give),
         Err(Error::NotPermitted)
     );
+    let nobody = SetAttributes {
+        uid: Some(u32::MAX),
+        ..Default::default()
+    };
+    let refused = ns.set_attributes(&root, own.ino, &nobody);
+    assert_eq!(refused, Err(Error::Invalid));
     let group = SetAttributes {
         gid: Some(7),
         ..Default::default()
