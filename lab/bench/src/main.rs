@@ -4,6 +4,7 @@
 //! | module | what it is about |
 //! |---|---|
 //! | [`compare`] | finefs, fuse2fs and the kernel by turns, on like images |
+//! | [`everyday`] | tar, cp, grep, git and rm in a mount, and the requests that they make |
 //! | [`fsync`] | creating, writing and syncing small files |
 //! | [`latency`] | how long single operations take while commits run |
 //! | [`file_list_locks`] | lists of open files: per CPU, under one spinlock, with a lock in each node |
@@ -26,6 +27,7 @@
 //! | [`workload`] | workloads as comparisons run them |
 
 mod compare;
+mod everyday;
 mod file_list_locks;
 mod fsync;
 mod image_threads;
@@ -76,6 +78,8 @@ enum Command {
     Run(run::Which),
     /// PostMark and open/close on finefs, fuse2fs and the kernel's ext4, by turns
     Compare(compare::Options),
+    /// tar, cp, grep, git and rm in mounts of finefs and of the kernel's ext4, by turns
+    Everyday(everyday::Options),
     /// Percentiles of creating, writing and removing files while commits run
     Latency(latency::Options),
     /// Adding and removing open files: lists per CPU, one list under a spinlock, a list locked node
@@ -144,6 +148,8 @@ fn main() -> ExitCode {
             }
             Command::Compare(options) => finefs_harness::cleanup::install_signal_handler()
                 .and_then(|()| compare::run(&options)),
+            Command::Everyday(options) => finefs_harness::cleanup::install_signal_handler()
+                .and_then(|()| everyday::run(&options)),
             Command::Latency(options) => finefs_harness::cleanup::install_signal_handler()
                 .and_then(|()| latency::run(&options)),
             Command::FileListLocks(options) => file_list_locks::run(&options),

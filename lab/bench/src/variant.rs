@@ -21,7 +21,8 @@ pub struct Variant {
     pub is_in_memory: bool,
 }
 
-const DEFAULT: Variant = Variant {
+/// finefs as it is without options.
+pub const DEFAULT: Variant = Variant {
     name: "finefs",
     kind: Kind::Finefs,
     transport: Transport::Device,

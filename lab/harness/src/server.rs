@@ -60,6 +60,7 @@ pub struct Server {
     user: Option<User>,
     transport: Transport,
     storage: Storage,
+    log: Option<PathBuf>,
 }
 
 /// A user and the group with the same number.
@@ -97,6 +98,7 @@ impl Server {
             user: None,
             transport: Transport::default(),
             storage: Storage::default(),
+            log: None,
         })
     }
 
@@ -116,6 +118,14 @@ impl Server {
     /// The same server, which finds its images there (finefs only).
     pub fn with_images_on(self, storage: Storage) -> Self {
         Self { storage, ..self }
+    }
+
+    /// The same server, whose messages go to a file once it serves (finefs only).
+    pub fn with_log(self, log: PathBuf) -> Self {
+        Self {
+            log: Some(log),
+            ..self
+        }
     }
 
     /// The same server with its binary at `path`.
@@ -232,6 +242,9 @@ impl Mount {
         command.arg(&self.dir);
         if !options.is_empty() {
             command.args(["-o", &options.join(",")]);
+        }
+        if let Some(log) = &self.server.log {
+            command.arg("--log").arg(log);
         }
         Ok((command, switch))
     }
@@ -387,6 +400,7 @@ pub fn judge(image: &Path, dir: &Path) -> Result<Mount> {
         user: None,
         transport: Transport::default(),
         storage: Storage::default(),
+        log: None,
     };
     kernel
         .mount(What::Image(image), dir, &["ro"])
