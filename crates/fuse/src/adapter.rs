@@ -84,6 +84,8 @@ pub(crate) struct Adapter {
     kernel: Option<Arc<dyn Notified>>,
     /// Every caller is root.
     makes_root: bool,
+    /// Extended attributes can be read and set.
+    has_xattrs: bool,
     /// What attributes become on their way out.
     view: View,
     /// Keeps a bad device from filling the log.
@@ -111,6 +113,7 @@ impl Adapter {
             cpu_latency,
             kernel: None,
             makes_root: false,
+            has_xattrs: true,
             view: View::default(),
             log_limit: LogLimit::default(),
             // Long ago.
@@ -129,6 +132,11 @@ impl Adapter {
     /// The same, with every caller as root.
     pub(crate) fn making_root(self, makes_root: bool) -> Adapter {
         Adapter { makes_root, ..self }
+    }
+
+    /// The same, with extended attributes or without.
+    pub(crate) fn with_xattrs(self, has_xattrs: bool) -> Adapter {
+        Adapter { has_xattrs, ..self }
     }
 
     /// The same, with files shown so.
@@ -351,6 +359,15 @@ impl Adapter {
             Operation::Destroy => empty(namespace.shut_down()),
             Operation::Fsync { scope } => empty(namespace.sync_file(ino, scope)),
             Operation::Syncfs => empty(namespace.sync()),
+            // Nothing of the kind is asked again.
+            Operation::Setxattr { .. }
+            | Operation::Getxattr { .. }
+            | Operation::Listxattr { .. }
+            | Operation::Removexattr { .. }
+                if !self.has_xattrs =>
+            {
+                Err(Failure::Errno(libc::ENOSYS))
+            }
             Operation::Setxattr {
                 flags,
                 kills_setgid,

@@ -61,6 +61,8 @@ pub struct Options {
     pub notes_directories: bool,
     /// Writes are collected in the kernel until the file is closed or synced.
     pub has_writeback_cache: bool,
+    /// Extended attributes can be read and set.
+    pub has_xattrs: bool,
     /// Number of server threads; `None` chooses.
     pub threads: Option<usize>,
     /// The kernel checks access also where only root can use the mount.
@@ -93,6 +95,7 @@ impl Default for Options {
             atime: AtimePolicy::default(),
             notes_directories: true,
             has_writeback_cache: false,
+            has_xattrs: true,
             threads: None,
             checks_root: false,
             makes_root: false,

@@ -107,6 +107,7 @@ impl Mount {
             // Where nothing is checked there is no need to begin with it; and ACLs are part of the
             // permissions that a view overrides.
             checks_acls: namespace.has_acls()
+                && options.has_xattrs
                 && attached.checks_permissions
                 && options.view.umask.is_none(),
         };
@@ -123,6 +124,7 @@ impl Mount {
                     Adapter::new(namespace, negotiated, cpu_latency)
                         .telling(device.clone())
                         .making_root(options.makes_root)
+                        .with_xattrs(options.has_xattrs)
                         .viewed(options.view),
                 ),
                 device,

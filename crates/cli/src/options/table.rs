@@ -188,6 +188,18 @@ static ACCESS: &[Row] = &[
         ),
     ),
     row(
+        &["xattr", "noxattr"],
+        Done(
+            set!(|o, name| {
+                o.kernel.has_xattrs = name == "xattr";
+                o.has_acls &= o.kernel.has_xattrs;
+            }),
+            "extended attributes can be read and set (default), or there are none, and no ACLs; the \
+             kernel then does not ask for one at each first write and chown, which spares a fifth \
+             of what unpacking small files takes",
+        ),
+    ),
+    row(
         &["grpid", "bsdgroups"],
         Done(
             set!(|o| o.has_bsd_groups = true),

@@ -31,3 +31,4 @@ mod trim;
 mod users;
 mod verity;
 mod view;
+mod xattrs;
