@@ -26,6 +26,18 @@ const KNOWN_AS: &str = "nfs";
 /// Of which the repository is made that git clones.
 const SOURCES: [&str; 2] = ["crates/nfs", "crates/namespace"];
 
+/// So many of the tests that remount run, each in a process of its own, unless for long.
+const REMOUNTS: usize = 2;
+/// More of the load than dbench comes through, unless for long: all of it lies in the guest's memory.
+const LOAD_BYTES: usize = 2 << 20;
+
+/// The first lines of dbench's load.
+fn beginning(load: &[u8]) -> &[u8] {
+    let start = &load[..load.len().min(LOAD_BYTES)];
+    let end = start.iter().rposition(|byte| *byte == b'\n');
+    &start[..end.map_or(0, |end| end + 1)]
+}
+
 /// What is served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum On {
@@ -107,7 +119,9 @@ impl Programs<'_> {
         ];
         // Some tests execute a copy of sleep, under another name.
         let programs = [&*program.to_string_lossy(), "sleep"];
-        let (_, outcomes) = self.run(on, PJDFSTEST, (&programs, &files), |guest| {
+        let remounts = if self.is_long { 1_000 } else { REMOUNTS };
+        let script = format!("REMOUNTS={remounts}\n{PJDFSTEST}");
+        let (_, outcomes) = self.run(on, &script, (&programs, &files), |guest| {
             let mut outcomes = pjdfstest::Outcomes::new();
             // Nothing is before the first.
             for one in guest.said("outcome ").split("RUN\n").skip(1) {
@@ -123,7 +137,7 @@ impl Programs<'_> {
     pub(super) fn fsx(&self, on: On) -> Result<String> {
         let program = setup::conformance_tool("fsx")?;
         let config = self.write("fsx.toml", fsx::CONFIG)?;
-        let operations = if self.is_long { 20_000 } else { 1_000 };
+        let operations = if self.is_long { 20_000 } else { 300 };
         let script = format!("OPERATIONS={operations}\n{FSX}");
         let program = program.to_string_lossy();
         let files = [(&*config, "etc/fsx.toml")];
@@ -132,9 +146,14 @@ impl Programs<'_> {
 
     pub(super) fn dbench(&self, on: On) -> Result<String> {
         setup::packages_of(|program| program == "dbench")?;
-        let (clients, seconds) = if self.is_long { (8, 120) } else { (4, 10) };
+        let (clients, seconds) = if self.is_long { (8, 120) } else { (4, 5) };
         let script = format!("CLIENTS={clients} TIME={seconds}\n{DBENCH}");
-        let load = (Path::new(DBENCH_LOAD), "etc/client.txt");
+        let load = if self.is_long {
+            PathBuf::from(DBENCH_LOAD)
+        } else {
+            self.write("client.txt", beginning(&std::fs::read(DBENCH_LOAD)?))?
+        };
+        let load = (&*load, "etc/client.txt");
         Ok(self.run(on, &script, (&["dbench"], &[load]), |_| Ok(()))?.0)
     }
 
