@@ -1,8 +1,9 @@
 //! Steps side by side, with their outcomes in a fixed order.
 //!
-//! Steps stand in a list. So many run at once as there are lanes: a free lane takes the first step
-//! of the list that may begin. On two cores a third lane fills the time in which others wait: for
-//! a guest, for a sleep, for the end of a link.
+//! Steps stand in a list. So many run at once as there are lanes: a free lane takes, of the steps
+//! that may begin, the one from whose beginning it takes longest until it and all that waits for it
+//! have ended; of equals, the first. Short steps then fill the lanes at the end. On two cores a
+//! third lane fills the time in which others wait: for a guest, for a sleep, for the end of a link.
 //!
 //! Invariants:
 //! 1. A step begins when all steps that it needs have passed; it is skipped when one of them has
@@ -17,6 +18,7 @@ use crate::report::{self, Report};
 use anyhow::{Result, anyhow};
 use finefs_harness::cleanup;
 use indicatif::ProgressBar;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,6 +32,8 @@ pub struct Step<'a> {
     name: String,
     needs: Vec<String>,
     builds_in: Option<&'static str>,
+    /// About so long, as far as the order is concerned.
+    seconds: u64,
     /// Or why it cannot run here.
     work: Result<Work<'a>, String>,
 }
@@ -44,6 +48,7 @@ impl<'a> Step<'a> {
             name: name.into(),
             needs: Vec::new(),
             builds_in: None,
+            seconds: 0,
             work: Ok(Box::new(work)),
         }
     }
@@ -66,6 +71,29 @@ impl<'a> Step<'a> {
         self.builds_in = Some(directory);
         self
     }
+
+    /// It takes about so long.
+    pub fn takes(mut self, seconds: u64) -> Step<'a> {
+        self.seconds = seconds;
+        self
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Of each step, how long it and the longest chain of steps that wait for it take.
+fn weights(steps: &[Step<'_>]) -> Vec<u64> {
+    let mut weights: Vec<u64> = steps.iter().map(|step| step.seconds).collect();
+    // What a step needs stands before it.
+    for number in (0..steps.len()).rev() {
+        for need in (0..number).filter(|need| steps[number].needs.contains(&steps[*need].name)) {
+            weights[need] = weights[need].max(steps[need].seconds + weights[number]);
+        }
+    }
+    weights
 }
 
 /// The steps in whose names one of these parts occurs, and those that they need; all without parts.
@@ -86,10 +114,11 @@ pub fn chosen<'a>(steps: Vec<Step<'a>>, parts: &[String]) -> Vec<Step<'a>> {
 
 /// Runs the steps in so many lanes.
 pub fn run(steps: Vec<Step<'_>>, lanes: usize, report: &mut Report) {
+    let weights = weights(&steps);
     let plan = Plan {
         spinner: report::spinner(""),
         state: Mutex::new(State {
-            entries: steps.into_iter().map(Entry::new).collect(),
+            entries: steps.into_iter().zip(weights).map(Entry::new).collect(),
             shown: 0,
             report,
         }),
@@ -121,6 +150,7 @@ struct Entry<'a> {
     name: String,
     needs: Vec<String>,
     builds_in: Option<&'static str>,
+    weight: u64,
     stage: Stage<'a>,
 }
 
@@ -139,11 +169,12 @@ enum Stage<'a> {
 }
 
 impl<'a> Entry<'a> {
-    fn new(step: Step<'a>) -> Entry<'a> {
+    fn new((step, weight): (Step<'a>, u64)) -> Entry<'a> {
         Entry {
             name: step.name,
             needs: step.needs,
             builds_in: step.builds_in,
+            weight,
             stage: step.work.map_or_else(Stage::Skipped, Stage::Waits),
         }
     }
@@ -164,9 +195,10 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> State<'a, '_> {
-    /// The first step that may begin, which now runs.
+    /// The heaviest step that may begin, which now runs.
     fn begin(&mut self) -> Option<(usize, Work<'a>)> {
-        let number = (0..self.entries.len()).find(|number| self.may_begin(*number))?;
+        let ready = (0..self.entries.len()).filter(|number| self.may_begin(*number));
+        let number = ready.max_by_key(|number| (self.entries[*number].weight, Reverse(*number)))?;
         match std::mem::replace(&mut self.entries[number].stage, Stage::Runs) {
             Stage::Waits(work) => Some((number, work)),
             _ => unreachable!("it has waited"),

@@ -53,11 +53,35 @@ const TSAN: &str = "tsan";
 /// Programs of tests that run at once, each with a thread for each processor.
 const TESTS_AT_ONCE: usize = 2;
 
+const UNIT: &str = "unit and integration tests";
+
 /// Steps that others need.
 const TESTS_BUILT: &str = "build of the tests";
 const SHUTTLE_BUILT: &str = "build for shuttle";
 const PROGRAMS_BUILT: &str = "build of what proofs run";
 const TOOLS_INSTALLED: &str = "conformance tools";
+
+/// About how many seconds the longest steps take on two cores when nothing is built: the order in
+/// which steps begin goes by it, and nothing else.
+const SECONDS: &[(&str, u64)] = &[
+    (TESTS_BUILT, 580),
+    (UNIT, 450),
+    ("prove nfs", 430),
+    (SHUTTLE_BUILT, 400),
+    (PROGRAMS_BUILT, 270),
+    ("prove reiserfs", 180),
+    ("prove crash", 130),
+    ("prove matrix", 100),
+    ("prove memory", 70),
+    ("prove acl", 60),
+    ("prove pjdfstest", 60),
+    ("prove lock-teeth", 60),
+    ("prove tsan", 55),
+    ("prove images", 55),
+    ("prove boot", 55),
+    ("prove fsx", 50),
+    ("prove soak", 25),
+];
 
 impl Options {
     fn lanes(&self) -> usize {
@@ -143,6 +167,15 @@ pub fn run(options: &Options) -> Result<()> {
     report.finish()
 }
 
+/// The step, which knows how long it takes.
+fn timed(step: Step<'_>) -> Step<'_> {
+    let known = SECONDS.iter().find(|(name, _)| *name == step.name());
+    match known {
+        Some((_, seconds)) => step.takes(*seconds),
+        None => step,
+    }
+}
+
 /// What steps leave for others.
 struct Suite<'a> {
     options: &'a Options,
@@ -162,7 +195,7 @@ impl<'a> Suite<'a> {
         })
     }
 
-    /// All steps. The long builds begin early, for what waits for them.
+    /// All steps, in the order in which they are told.
     fn steps(&self) -> Vec<Step<'_>> {
         let mut steps = lints();
         steps.insert(1, self.build_of_programs());
@@ -171,7 +204,7 @@ impl<'a> Suite<'a> {
         steps.extend(self.scheduler_tests());
         steps.extend(self.lock_tests());
         steps.extend(self.proofs());
-        steps
+        steps.into_iter().map(timed).collect()
     }
 
     /// finefs, and the crash simulator.
@@ -209,7 +242,7 @@ impl<'a> Suite<'a> {
             let _ = self.tests.set(programs);
             Ok(note)
         });
-        let all = Step::new("unit and integration tests", |log| {
+        let all = Step::new(UNIT, |log| {
             let programs = self.tests.get().context("they are built")?;
             test_programs::run_all(programs, self.how(), TESTS_AT_ONCE, log)
         });
@@ -507,6 +540,16 @@ fn test_files(directory: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_step_whose_seconds_are_known_is_there() {
+        let options = Options::default();
+        let suite = Suite::new(&options).unwrap();
+        let steps = suite.steps();
+        for (name, _) in SECONDS {
+            assert!(steps.iter().any(|step| step.name() == *name), "{name}");
+        }
+    }
 
     #[test]
     fn full_sizes_are_asked_of_every_proof_that_has_them() {

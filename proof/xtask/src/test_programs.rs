@@ -40,6 +40,17 @@ pub struct How<'a> {
     pub limit: Duration,
 }
 
+/// Programs that take long, by package and target, the longest first: [`run_all`] begins with them,
+/// so that none of them is left alone at the end.
+pub const LONG: [(&str, &str); 6] = [
+    ("finefs-check", "it"),
+    ("finefs-ext", "it"),
+    ("finefs-cli", "image"),
+    ("finefs-testkit", "it"),
+    ("finefs-cli", "mounts"),
+    ("finefs-ext-disk", "it"),
+];
+
 /// So many of the longest are logged.
 const LONGEST: usize = 8;
 
@@ -162,21 +173,33 @@ impl Program {
     }
 }
 
-/// Runs all, so many at once, in their order; says how many tests passed, and logs which programs
-/// took longest.
+/// In the order in which they run.
+fn in_order(programs: &[Program]) -> Vec<&Program> {
+    let place = |program: &&Program| {
+        let is_it = |long: &(&str, &str)| *long == (&*program.package, &*program.target);
+        LONG.iter().position(is_it).unwrap_or(LONG.len())
+    };
+    let mut programs: Vec<&Program> = programs.iter().collect();
+    programs.sort_by_key(place);
+    programs
+}
+
+/// Runs all, so many at once, the [`LONG`] ones first; says how many tests passed, and logs which
+/// programs took longest.
 pub fn run_all(
     programs: &[Program],
     how: How<'_>,
     at_once: usize,
     log: &mut String,
 ) -> Result<String> {
+    let programs = in_order(programs);
     let next = AtomicUsize::new(0);
     let ran = Mutex::new(Vec::new());
     let lane = || {
         while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let started = Instant::now();
             let outcome = program.run(how);
-            let one = (started.elapsed(), program, outcome);
+            let one = (started.elapsed(), *program, outcome);
             ran.lock().expect("no lane panics").push(one);
         }
     };
@@ -293,6 +316,35 @@ mod tests {
             [("/target/xtask-1", true), ("/target/style-2", false)]
         );
         assert_eq!(package_in(&here).unwrap(), "xtask");
+    }
+
+    #[test]
+    fn long_programs_run_first_and_are_there() {
+        let program = |package: &str, target: &str| Program {
+            package: package.to_owned(),
+            target: target.to_owned(),
+            is_beside_code: false,
+            path: PathBuf::new(),
+            directory: PathBuf::new(),
+        };
+        let programs = [
+            program("a", "it"),
+            program("finefs-ext", "it"),
+            program("finefs-check", "a"),
+            program("finefs-check", "it"),
+        ];
+        let order = in_order(&programs);
+        assert_eq!(order, [3, 1, 0, 2].map(|number| &programs[number]));
+        for (package, target) in LONG {
+            let parts = ["crates", "proof"].map(|name| tools::workspace().join(name));
+            let packages = parts
+                .iter()
+                .flat_map(|part| std::fs::read_dir(part).unwrap());
+            let packages = packages.flatten().map(|entry| entry.path());
+            let mut named = packages.filter(|dir| package_in(dir).is_ok_and(|it| it == package));
+            let tests = named.next().unwrap().join("tests").join(target);
+            assert!(tests.join("main.rs").is_file(), "{package} {target}");
+        }
     }
 
     #[test]

@@ -60,6 +60,22 @@ fn a_step_begins_after_what_it_needs() {
 }
 
 #[test]
+fn the_longest_begins_first_and_a_build_counts_for_what_waits_for_it() {
+    let began = Began::default();
+    let steps = vec![
+        noted(&began, "first"),
+        noted(&began, "second"),
+        noted(&began, "short").takes(5),
+        noted(&began, "long").takes(20),
+        noted(&began, "build").takes(1),
+        noted(&began, "test").needs("build").takes(30),
+    ];
+    assert_eq!(counts(steps, 1), (6, 0, 0));
+    let order = ["build", "test", "long", "short", "first", "second"];
+    assert_eq!(*began.lock().unwrap(), order);
+}
+
+#[test]
 fn what_needs_a_failed_step_is_skipped_and_the_rest_runs() {
     let began = Began::default();
     let steps = vec![
