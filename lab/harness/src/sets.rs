@@ -41,8 +41,6 @@ pub struct FeatureSet {
     pub linear_directories: bool,
     /// Its size class.
     pub room: Room,
-    /// True for the sets that CI runs in full size.
-    pub full_in_ci: bool,
 }
 
 const BASE: FeatureSet = FeatureSet {
@@ -52,7 +50,6 @@ const BASE: FeatureSet = FeatureSet {
     xattr_max: 2000,
     linear_directories: false,
     room: Room::Normal,
-    full_in_ci: false,
 };
 
 /// The matrix.
@@ -60,7 +57,6 @@ pub const SETS: &[FeatureSet] = &[
     FeatureSet {
         name: "ext4",
         mke2fs: &["-t", "ext4", "-b", "4096"],
-        full_in_ci: true,
         ..BASE
     },
     FeatureSet {

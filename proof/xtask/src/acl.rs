@@ -12,6 +12,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+/// How much.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// All feature sets, not only one of each way to keep attributes
+    #[arg(long)]
+    long: bool,
+}
+
 const FUNCTIONS: &str = include_str!("acl/functions.sh");
 const CHANGE: &str = include_str!("acl/change.sh");
 const LOOK: &str = include_str!("acl/look.sh");
@@ -19,19 +27,23 @@ const LOOK: &str = include_str!("acl/look.sh");
 const SIZE_MIB: u64 = 64;
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The feature sets, with more arguments to mke2fs: inodes with room for ACLs, with none, and no
+/// Feature sets, with more arguments to mke2fs: inodes with room for ACLs, with none, and no
 /// attributes so far.
 const SETS: &[(&str, &[&str])] = &[
     ("ext4", &[]),
     ("ext4-inode128", &[]),
-    ("ext4-nojournal", &[]),
-    ("ext3", &[]),
-    ("ext2-nofiletype", &[]),
     ("ext2-1k-linear", &["-O", "^ext_attr"]),
 ];
 
+/// Those for long.
+const MORE_SETS: &[(&str, &[&str])] = &[
+    ("ext4-nojournal", &[]),
+    ("ext3", &[]),
+    ("ext2-nofiletype", &[]),
+];
+
 /// Compares the server with the kernel.
-pub fn run(server: &Server, parent: &Path, report: &mut Report) -> Result<()> {
+pub fn run(server: &Server, parent: &Path, options: &Options, report: &mut Report) -> Result<()> {
     let scratch = Scratch::new_in(parent)?;
     std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755))?;
     let kernel = Server::new(Kind::Kernel, None)?;
@@ -48,7 +60,8 @@ pub fn run(server: &Server, parent: &Path, report: &mut Report) -> Result<()> {
             mode_without_checks(server, &scratch)
         });
     }
-    for (set, more) in SETS {
+    let more_sets = if options.long { MORE_SETS } else { &[] };
+    for (set, more) in SETS.iter().chain(more_sets) {
         report.proof(&format!("acl/{kind}/{set}"), || {
             on_images(server, &kernel, &scratch, set, more)
         });

@@ -24,7 +24,13 @@ pub struct Options {
     /// Only images whose names contain this
     #[arg(long)]
     pub only: Option<String>,
+    /// A repaired copy of each image is worked on, not only of every third
+    #[arg(long)]
+    pub long: bool,
 }
+
+/// Without `--long`, and where no images are named, of one image in so many a copy is repaired.
+const REPAIRED: usize = 3;
 
 /// Address space of the server: a limit against runaway allocation, far above what it should need.
 const ADDRESS_SPACE: u64 = 6 << 30;
@@ -68,13 +74,17 @@ pub fn run(finefs: &Path, parent: &Path, options: &Options, report: &mut Report)
     files.sort();
     ensure!(!files.is_empty(), "{}: no image", from.display());
     let scratch = Scratch::new_in(parent)?;
-    for file in files {
+    let all = options.long || options.only.is_some();
+    for (number, file) in files.into_iter().enumerate() {
         let name = file
             .file_stem()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
         report.proof(&format!("images/{name}"), || one(finefs, &scratch, &file));
+        if !all && !number.is_multiple_of(REPAIRED) {
+            continue;
+        }
         if tools::is_root() {
             let repaired = format!("images/{name} repaired");
             report.proof(&repaired, || repaired_copy(finefs, &scratch, &file));
@@ -99,8 +109,18 @@ fn one(finefs: &Path, scratch: &Scratch, compressed: &Path) -> Result<String> {
     Ok(format!("{}; {}", outcome?, checked?))
 }
 
-/// On some images `e2fsck -n` begins again and again.
-const JUDGE_LIMIT: Duration = Duration::from_secs(20);
+/// On these images `e2fsck -n` begins again and again.
+const ENDLESS: [&str; 2] = ["f_illitable_flexbg-", "f_misstable-"];
+/// How long it is given there, and elsewhere.
+const ENDLESS_LIMIT: Duration = Duration::from_secs(5);
+const JUDGE_LIMIT: Duration = Duration::from_secs(60);
+
+/// What e2fsck 1.47.0 does not put right in three runs, or not without an external journal.
+const BEYOND_REPAIR: [&str; 3] = ["f_crashdisk-", "f_ea_inode_fast_symlink-", "f_ext_journal-"];
+
+fn is_among(names: &[&str], image: &str) -> bool {
+    names.iter().any(|name| image.contains(name))
+}
 
 /// Where they do not agree: e2fsck 1.47.0 takes a short link's target for block numbers when it has
 /// large attributes (later ones do not), looks for an external journal, which finefs does not, and
@@ -127,14 +147,19 @@ fn check_agrees(finefs: &Path, scratch: &Scratch, image: &Path, name: &str) -> R
         said = replay.both();
     }
     let mut judge = run::cmd(tools::program("e2fsck"), ["-fn"]);
-    let theirs = run::capture_with(judge.arg(&copy), b"", JUDGE_LIMIT)?;
+    let limit = match is_among(&ENDLESS, name) {
+        true => ENDLESS_LIMIT,
+        false => JUDGE_LIMIT,
+    };
+    let theirs = run::capture_with(judge.arg(&copy), b"", limit)?;
     std::fs::remove_file(&copy)?;
     if theirs.timed_out {
+        ensure!(is_among(&ENDLESS, name), "e2fsck does not end");
         return Ok("e2fsck finds no end".to_owned());
     }
     said += &theirs.both();
     let is_clean = theirs.code() == 0 && !has_questions(&said);
-    let is_known = KNOWN.iter().any(|known| name.contains(known));
+    let is_known = is_among(&KNOWN, name);
     ensure!(
         (ours.code() == 0) == is_clean || is_known,
         "finefs check ended with {}, e2fsck with {}:\n{}\n{}",
@@ -175,6 +200,12 @@ fn repaired_copy(finefs: &Path, scratch: &Scratch, compressed: &Path) -> Result<
     let repair = || run::capture(run::cmd(tools::program("e2fsck"), ["-fy"]).arg(&image));
     let first = repair()?;
     if repair()?.code() != 0 && repair()?.code() != 0 {
+        let name = compressed.display().to_string();
+        ensure!(
+            is_among(&BEYOND_REPAIR, &name),
+            "e2fsck cannot repair it (it ended with {})",
+            first.code()
+        );
         return Ok(format!(
             "e2fsck cannot repair it (it ended with {})",
             first.code()

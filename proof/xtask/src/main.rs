@@ -138,9 +138,6 @@ struct Chosen {
     /// Small sizes everywhere
     #[arg(long)]
     quick: bool,
-    /// Small sizes but for the sets that CI runs in full
-    #[arg(long)]
-    ci: bool,
 }
 
 #[derive(Subcommand)]
@@ -158,7 +155,7 @@ enum What {
     /// Show that the proofs fail when something is changed behind their back
     Teeth,
     /// ACLs beside the kernel's ext4, with several users
-    Acl,
+    Acl(acl::Options),
     /// The POSIX conformance tests
     Pjdfstest(pjdfstest::Options),
     /// Random reads, writes and truncates of one file, each checked
@@ -325,7 +322,7 @@ fn prove(options: Prove) -> Result<()> {
             run_matrix(&options, &parent, &one.chosen, &[one.name], &mut report)?;
         }
         What::Teeth => teeth::run(&parent, options.seed, &mut report)?,
-        What::Acl => acl::run(&server()?, &parent, &mut report)?,
+        What::Acl(own) => acl::run(&server()?, &parent, own, &mut report)?,
         What::Pjdfstest(own) => pjdfstest::run(&server()?, &parent, own, &mut report)?,
         What::Fsx(own) => fsx::run(&server()?, &parent, own, &mut report)?,
         What::Images(own) => {
@@ -368,15 +365,9 @@ fn run_matrix(
     workloads: &[String],
     report: &mut Report,
 ) -> Result<()> {
-    let full_size = chosen.ci.then_some(FULL);
     let own = matrix::Options {
         server: options.server()?,
-        size: if chosen.quick || chosen.ci {
-            QUICK
-        } else {
-            FULL
-        },
-        full_size,
+        size: if chosen.quick { QUICK } else { FULL },
         parent: parent.to_owned(),
         seed: options.seed,
         tamper: None,

@@ -25,8 +25,6 @@ pub struct Options {
     pub server: Server,
     /// Size of the workloads.
     pub size: Size,
-    /// Size for the sets that run in full also in a quick run.
-    pub full_size: Option<Size>,
     /// Where images and trees are made.
     pub parent: PathBuf,
     /// Same seed, same work.
@@ -90,9 +88,6 @@ pub fn run(
     workloads: &[&'static Workload],
     report: &mut Report,
 ) -> Result<()> {
-    // The longest first, so that no lane ends long before the other.
-    let mut sets = sets.to_vec();
-    sets.sort_by_key(|set| !(set.full_in_ci && options.full_size.is_some()));
     let next = AtomicUsize::new(0);
     let lane = || -> Result<Report> {
         let scratch = Scratch::new_in(&options.parent)?;
@@ -125,11 +120,7 @@ fn run_set(
     trees: &mut Trees,
     report: &mut Report,
 ) -> Result<()> {
-    let wanted = options
-        .full_size
-        .filter(|_| set.full_in_ci)
-        .unwrap_or(options.size);
-    let size = wanted.fitted(set);
+    let size = options.size.fitted(set);
     let mut image = Image::new(options, set, scratch, "image", size.image_mib)?;
     let tree = trees.get(scratch, size.tree(set, options.seed))?;
     for workload in workloads {

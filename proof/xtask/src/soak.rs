@@ -28,6 +28,9 @@ pub struct Options {
     /// How long
     #[arg(long, default_value_t = 30)]
     minutes: u64,
+    /// How long, in seconds
+    #[arg(long, conflicts_with = "minutes")]
+    seconds: Option<u64>,
     /// Processes that work
     #[arg(long, default_value_t = 16)]
     processes: u64,
@@ -42,8 +45,14 @@ pub struct Options {
     set: String,
 }
 
+impl Options {
+    fn length_seconds(&self) -> u64 {
+        self.seconds.unwrap_or(self.minutes * 60)
+    }
+}
+
 /// How often the server's memory is looked at.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(500);
 
 /// What the memory may grow by without being called a leak: caches are not full at the same time
 /// each time.
@@ -68,8 +77,9 @@ pub fn run(
     let image = scratch.path().join("soak.img");
     sets::find(&options.set)?.make_image(&image, options.image_mib)?;
     let name = format!(
-        "soak/{} processes, {} min",
-        options.processes, options.minutes
+        "soak/{} processes, {} s",
+        options.processes,
+        options.length_seconds()
     );
     report.proof(&name, || {
         let dir = scratch.subdir("mnt")?;
@@ -112,12 +122,12 @@ fn work(dir: &Path, server_pid: u32, options: &Options, seed: u64) -> Result<Vec
         let mut command = run::cmd(&program, ["worker", "soak"]);
         command.arg(own).args([
             (seed ^ worker << 40).to_string(),
-            (options.minutes * 60).to_string(),
+            options.length_seconds().to_string(),
         ]);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         workers.push(run::spawn(&mut command)?);
     }
-    let end = Instant::now() + Duration::from_secs(options.minutes * 60);
+    let end = Instant::now() + Duration::from_secs(options.length_seconds());
     let mut resident = Vec::new();
     while Instant::now() < end {
         std::thread::sleep(LOOK);

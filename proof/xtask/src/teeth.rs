@@ -96,7 +96,6 @@ pub fn run(parent: &Path, seed: u64, report: &mut Report) -> Result<()> {
         let options = Options {
             server,
             size,
-            full_size: None,
             parent,
             seed,
             tamper,

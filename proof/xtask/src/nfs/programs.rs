@@ -28,7 +28,7 @@ const SOURCES: [&str; 2] = ["crates/nfs", "crates/namespace"];
 
 /// So many of the tests that remount run, each in a process of its own, unless for long.
 const REMOUNTS: usize = 2;
-/// More of the load than dbench comes through, unless for long: all of it lies in the guest's memory.
+/// More of the load than dbench comes through, unless for long: it lies in the guest's memory.
 const LOAD_BYTES: usize = 2 << 20;
 
 /// The first lines of dbench's load.
