@@ -27,6 +27,18 @@ use std::time::{Duration, Instant};
 /// What a step does: it may log lines, and gives a note.
 pub type Work<'a> = Box<dyn FnOnce(&mut String) -> Result<String> + Send + 'a>;
 
+/// The error of a step that finds out only as it runs that it cannot run here: it is skipped.
+#[derive(Debug)]
+pub struct CannotRun(pub String);
+
+impl std::fmt::Display for CannotRun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CannotRun {}
+
 /// A step.
 pub struct Step<'a> {
     name: String,
@@ -312,6 +324,11 @@ fn run_one(work: Work<'_>) -> Stage<'_> {
     let mut log = String::new();
     let outcome = catch_unwind(AssertUnwindSafe(|| work(&mut log)));
     let outcome = outcome.unwrap_or_else(|_| Err(anyhow!("it has panicked")));
+    if let Err(error) = &outcome
+        && let Some(CannotRun(why)) = error.downcast_ref()
+    {
+        return Stage::Skipped(why.clone());
+    }
     Stage::Ran {
         log,
         took: started.elapsed(),

@@ -84,9 +84,10 @@ fn what_needs_a_failed_step_is_skipped_and_the_rest_runs() {
         noted(&began, "needy").needs("fails"),
         noted(&began, "needs the needy").needs("needy"),
         Step::impossible("impossible", "not here"),
+        Step::new("finds out", |_| Err(CannotRun("not here".into()).into())),
         noted(&began, "free"),
     ];
-    assert_eq!(counts(steps, 2), (1, 2, 3));
+    assert_eq!(counts(steps, 2), (1, 2, 4));
     assert_eq!(*began.lock().unwrap(), ["free"]);
 }
 
