@@ -51,6 +51,8 @@ fn prove_with(image: &Path, what: &str, options: &Options) -> bool {
             return false;
         }
         Outcome::Clean(_) => {
+            let judged = judge(image);
+            assert!(judged.is_clean, "{what}: no repair\n{}", judged.text);
             assert!(!file.exists());
             return true;
         }
@@ -215,12 +217,16 @@ fn damage_is_put_right() {
         ("lost+found itself", "unlink /lost+found", &[]),
     ];
     let dir = tempfile::tempdir().unwrap();
-    for kind in KINDS {
+    for (kind_at, kind) in KINDS.iter().enumerate() {
         let image = make(dir.path(), kind);
         let good = std::fs::read(&image).unwrap();
         let (first, second) = (dir.path().join("first"), dir.path().join("second"));
         tree(&image, &first);
-        for (name, script, but) in cases {
+        for (case_at, (name, script, but)) in cases.iter().enumerate() {
+            // Each case on some kinds, each kind with some cases.
+            if !support::is_full() && !(kind_at + case_at).is_multiple_of(3) {
+                continue;
+            }
             // With clusters the place is taken.
             if kind.0 == "ext4-bigalloc" && script.contains("setb") {
                 continue;
@@ -231,6 +237,8 @@ fn damage_is_put_right() {
             let is_known = *name == "free count" || !judge(&image).is_clean;
             assert!(is_known, "{what}: no damage");
             assert!(prove(&image, &what), "{what}: refused");
+            let is_done = image.with_extension("undo").exists();
+            assert!(is_done || *name == "free count", "{what}: no repair");
             tree(&image, &second);
             is_kept(&first, &second, but);
         }
@@ -604,8 +612,11 @@ fn a_damaged_undo_file_is_not_used() {
     undo(&file, &device(&image), ChangedSince::Refused).unwrap_err();
     assert!(std::fs::read(&image).unwrap() == after);
     // An undo file that is there is never written over.
-    let error = repair(&device(&image), &options(), Some(&file));
-    assert!(matches!(error, Ok(Outcome::Clean(_))));
+    damage(&image, "sif /large links_count 9");
+    let damaged = std::fs::read(&image).unwrap();
+    repair(&device(&image), &options(), Some(&file)).unwrap_err();
+    assert!(std::fs::read(&file).unwrap() == changed);
+    assert!(std::fs::read(&image).unwrap() == damaged);
 }
 
 #[test]
