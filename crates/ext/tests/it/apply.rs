@@ -2,7 +2,7 @@
 //! the model says.
 
 use crate::apply_world::{self, driver::Driver};
-use crate::apply_world::{World, make_image, open};
+use crate::apply_world::{World, make_image, open, sized};
 use finefs_namespace::Error;
 
 fn random_operations(arguments: &str, seed: u64) {
@@ -10,8 +10,7 @@ fn random_operations(arguments: &str, seed: u64) {
     let path = make_image(directory.path(), arguments, "64M");
     let mut driver = Driver::new(World::new(open(&path)), seed);
     driver.world.has_value_inodes = arguments.contains("ea_inode");
-    let is_full = std::env::var_os("FINEFS_FULL").is_some();
-    for round in 0..if is_full { 8 } else { 2 } {
+    for round in 0..sized(2, 8) {
         for _ in 0..6 {
             for step in 0..250 {
                 match driver.step() {

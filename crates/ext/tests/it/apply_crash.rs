@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::apply_world::{World, assert_clean, make_image, open, open_on, pattern};
+use crate::apply_world::{World, assert_clean, make_image, open, open_on, pattern, sized};
 use finefs_namespace::{BlockNo, ExtentState, FileKind, Store};
 use finefs_sim::{RecordingDevice, Request};
 
@@ -50,8 +50,8 @@ fn crash_points(arguments: &str, has_journal: bool) {
     let writes: Vec<usize> = (synced..recorded.requests.len())
         .filter(|i| !matches!(recorded.requests[*i], Request::Flush))
         .collect();
-    let mut repaired = 0;
-    for point in writes.iter().step_by(writes.len().div_ceil(100)) {
+    let (mut repaired, points) = (0, sized(30, 100));
+    for point in writes.iter().step_by(writes.len().div_ceil(points)) {
         std::fs::write(&path, recorded.image_after(*point).to_bytes()).unwrap();
         let output = Command::new("e2fsck")
             .args(["-f", "-y"])

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::apply_world::driver::Driver;
-use crate::apply_world::{World, make_image, open};
+use crate::apply_world::{World, make_image, open, sized};
 use finefs_block::MemoryDevice;
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::Store;
@@ -38,7 +38,8 @@ fn damage(image: &mut [u8], random: &mut StdRng) {
     }
 }
 
-fn survives(arguments: &str, rounds: u64) {
+fn survives(arguments: &str) {
+    let rounds = sized(40, 100);
     let directory = tempfile::tempdir().unwrap();
     let path = make_image(directory.path(), arguments, "8M");
     let mut driver = Driver::new(World::new(open(&path)), 3);
@@ -86,15 +87,15 @@ fn survives(arguments: &str, rounds: u64) {
 
 #[test]
 fn damaged_ext2() {
-    survives("-t ext2 -b 1024 -N 512", 100);
+    survives("-t ext2 -b 1024 -N 512");
 }
 
 #[test]
 fn damaged_ext4_without_checksums() {
-    survives("-t ext4 -b 1024 -N 512 -O ^metadata_csum,^has_journal", 100);
+    survives("-t ext4 -b 1024 -N 512 -O ^metadata_csum,^has_journal");
 }
 
 #[test]
 fn damaged_ext4() {
-    survives("-t ext4 -b 1024 -N 512 -O ^has_journal", 100);
+    survives("-t ext4 -b 1024 -N 512 -O ^has_journal");
 }

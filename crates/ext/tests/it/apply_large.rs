@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::apply_world::{World, assert_clean, make_image, open};
+use crate::apply_world::{World, assert_clean, make_image, open, sized};
 use finefs_namespace::{BlockNo, Error, ExtentState, FileKind, Goal, Ino, Store};
 
 /// What debugfs answers.
@@ -71,26 +71,29 @@ fn assert_levels_of_index(dump: &str, levels: u32) {
 
 #[test]
 fn two_levels_of_index() {
-    let (_directory, path) = many_names("-t ext4 -b 1024 -N 1000", 50_000, 7_000);
+    let count = sized(12_000, 50_000);
+    let (_directory, path) = many_names("-t ext4 -b 1024 -N 1000", count, 7_000);
     let dump = debugfs(&path, "htree_dump /renamed");
     assert_levels_of_index(&dump, 1);
 }
 
 #[test]
 fn two_levels_of_index_without_checksums() {
-    let (_directory, path) = many_names("-t ext3 -b 1024 -N 1000 -J size=4", 40_000, 40_000);
+    let count = sized(12_000, 40_000);
+    let (_directory, path) = many_names("-t ext3 -b 1024 -N 1000 -J size=4", count, count);
     let dump = debugfs(&path, "htree_dump /renamed");
     assert_levels_of_index(&dump, 1);
 }
 
 #[test]
 fn one_level_of_index() {
-    many_names("-t ext4 -b 4096 -N 1000", 20_000, 3_000);
+    many_names("-t ext4 -b 4096 -N 1000", sized(8_000, 20_000), 3_000);
 }
 
 #[test]
 fn linear_directory() {
-    many_names("-t ext4 -b 1024 -N 1000 -O ^dir_index", 50_000, 10_000);
+    let (count, per_batch) = sized((8_000, 1_600), (50_000, 10_000));
+    many_names("-t ext4 -b 1024 -N 1000 -O ^dir_index", count, per_batch);
 }
 
 /// So many long names that two levels cannot hold them: three to a block of 1 KiB, so that two
@@ -104,7 +107,7 @@ fn many_long_names(arguments: &str) -> (tempfile::TempDir, String) {
     let file = world
         .create(dir, b"first", FileKind::Regular, None)
         .unwrap();
-    for i in 0..45_000 {
+    for i in 0..sized(30_000, 45_000) {
         let name = format!("{i:0250}");
         world.link(file, dir, name.as_bytes()).unwrap();
         if i % 5_000 == 0 {

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::apply_world::sized;
 use crate::image::{self, assert_clean, debugfs, make, run};
 use crate::trial::{self, Outcome, Trial, messages_about};
 use finefs_ext::OnError;
@@ -489,17 +490,21 @@ fn a_name_whose_inode_is_damaged_is_listed() {
 fn of_all_kinds() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    let mut lost = Vec::new();
-    for packed in image::packed_images() {
+    let (mut lost, mut opened) = (Vec::new(), 0);
+    let packed_images = image::packed_images();
+    let chosen = packed_images.iter().step_by(sized(3, 1));
+    let count = chosen.len();
+    for packed in chosen {
         let name = packed.file_name().unwrap().to_string_lossy().into_owned();
         let _ = std::fs::remove_file(&path);
-        if image::unpack(&packed, &path).is_none() {
+        if image::unpack(packed, &path).is_none() {
             eprintln!("skipped: {name}");
             continue;
         }
         let Some(mut trial) = Trial::open(&path) else {
             continue;
         };
+        opened += 1;
         for directory in trial.directories(40) {
             trial.work_in(&directory);
             trial.sync();
@@ -512,4 +517,5 @@ fn of_all_kinds() {
         }
     }
     assert!(lost.is_empty(), "{lost:#?}");
+    assert!(opened >= count / 2, "{opened} of {count} could be written");
 }

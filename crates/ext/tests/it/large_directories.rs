@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::apply_world::sized;
 use finefs_block::{Access, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{Caller, Error, Ino, Namespace, Options, RenameMode, Result};
@@ -141,11 +142,11 @@ fn lookup(namespace: &Namespace, dir: Ino, name: &[u8]) -> Result<Ino> {
 }
 
 fn work(options: &str) {
-    const COUNT: u32 = 20_000;
+    let (count, cache_bytes) = sized((8_000, CACHE_BYTES * 2 / 5), (20_000, CACHE_BYTES));
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("image");
     make(&path, options);
-    let namespace = open(&path, CACHE_BYTES);
+    let namespace = open(&path, cache_bytes);
     let caller = Caller::root();
     let dir = namespace
         .make_directory(&caller, namespace.root(), b"large", 0o755)
@@ -156,16 +157,16 @@ fn work(options: &str) {
         dir,
         names: BTreeMap::new(),
     };
-    for number in 0..COUNT {
+    for number in 0..count {
         directory.create(number);
-        directory.look_up(number.wrapping_mul(7919) % COUNT);
+        directory.look_up(number.wrapping_mul(7919) % count);
         if number % 5 == 0 {
-            directory.remove(number.wrapping_mul(7927) % COUNT);
+            directory.remove(number.wrapping_mul(7927) % count);
         }
         if number % 7 == 0 {
-            directory.rename(number.wrapping_mul(7933) % COUNT, COUNT + number);
+            directory.rename(number.wrapping_mul(7933) % count, count + number);
         }
-        if number % 4000 == 0 {
+        if number % (count / 5) == 0 {
             directory.list();
         }
     }
@@ -173,12 +174,12 @@ fn work(options: &str) {
     namespace.sync().unwrap();
     directory.list();
     let mut most = 0;
-    for number in 0..2 * COUNT {
-        directory.look_up(number.wrapping_mul(7919) % (2 * COUNT));
+    for number in 0..2 * count {
+        directory.look_up(number.wrapping_mul(7919) % (2 * count));
         most = most.max(namespace.cached_bytes());
     }
     // All names would be four times as much as there may be.
-    assert!(most < 2 * CACHE_BYTES, "{most} bytes");
+    assert!(most < 2 * cache_bytes, "{most} bytes");
     let not_empty = namespace.remove_directory(&caller, namespace.root(), b"large");
     assert_eq!(not_empty, Err(Error::NotEmpty));
     let numbers: BTreeSet<u32> = directory.names.keys().copied().collect();

@@ -20,6 +20,14 @@ use finefs_namespace::{
     Store, Times, Timestamp,
 };
 
+/// The size of a usual run, or of a full one (`FINEFS_FULL`).
+pub fn sized<T>(usual: T, full: T) -> T {
+    match std::env::var_os("FINEFS_FULL") {
+        Some(_) => full,
+        None => usual,
+    }
+}
+
 /// Makes an image; `arguments` go to mke2fs.
 pub fn make_image(directory: &Path, arguments: &str, size: &str) -> PathBuf {
     let path = directory.join("image");
