@@ -1,6 +1,7 @@
 //! The crash simulator finds what it is there to find. What finefs itself leaves is tried at length
 //! by `xtask prove crash`.
 
+use crate::sized;
 use finefs_sim::Limits;
 use finefs_testkit::crash::base::{Base, profile};
 use finefs_testkit::crash::judge::Effort;
@@ -43,20 +44,15 @@ fn commits_that_are_whole_are_right() {
         recovery_one_in: 0,
         epochs: usize::MAX,
     };
-    for name in [
-        "ext4-1k",
-        "ext4-4k",
-        "ext3",
-        "ext4-upstream",
-        "ext4-clusters",
-        "reiserfs-4k",
-        "reiserfs-3.5",
-    ] {
+    let usual: &[&str] = &["ext4-1k", "ext3", "ext4-clusters", "reiserfs-4k"];
+    let more: &[&str] = &["ext4-4k", "ext4-upstream", "reiserfs-3.5"];
+    let more = sized(&more[..0], more);
+    for name in usual.iter().chain(more) {
         let base = Base::new(profile(name).unwrap(), &setup()).unwrap();
         let generator = Generator::new(&base.model, &base.limits);
-        let mut workloads = generator.all(1);
-        workloads.extend(generator.sample(2, 60, 1));
-        workloads.extend(generator.sample(3, 40, 1));
+        let mut workloads = sized(generator.sample(1, 30, 1), generator.all(1));
+        workloads.extend(generator.sample(2, sized(15, 60), 1));
+        workloads.extend(generator.sample(3, sized(10, 40), 1));
         let report = judge_all(&base, &workloads, &effort, Lie::None, 1);
         assert_eq!(report.violated(), 0, "{report} {:?}", report.examples);
         let shared = Base::new(profile(name).unwrap(), &threads::setup()).unwrap();
@@ -83,7 +79,8 @@ fn a_device_that_ignores_flushes_is_found() {
 
 #[test]
 fn a_device_that_keeps_its_word_leaves_what_was_synced_of_reiserfs() {
-    for (name, workloads) in [("reiserfs-1k", 10), ("reiserfs-external", 6)] {
+    let counts = sized((3, 2), (10, 6));
+    for (name, workloads) in [("reiserfs-1k", counts.0), ("reiserfs-external", counts.1)] {
         let report = judged(name, Lie::None, 2, workloads);
         assert_eq!(report.workloads, workloads as u64);
         assert_eq!(report.violated(), 0, "{report} {:?}", report.examples);
@@ -103,8 +100,8 @@ fn every_short_workload_runs() {
     let all = generator.all(1);
     // Every operation that can be done first, each with two to three syncs.
     assert!(all.len() > 100, "{}", all.len());
-    for workload in all {
-        finefs_testkit::crash::single::run(&base, &workload).unwrap();
+    for workload in all.iter().step_by(sized(all.len() / 5, 1)) {
+        finefs_testkit::crash::single::run(&base, workload).unwrap();
     }
 }
 
@@ -123,10 +120,11 @@ fn errors_are_told_and_nothing_synced_is_lost() {
         recovery_one_in: 0,
         epochs: 2,
     };
-    let report = faults::judge_all(&base, &effort, 5, 3);
-    assert!(report.workloads > 40, "{report}");
+    let (most, lies_count) = sized((2, 8), (5, 20));
+    let report = faults::judge_all(&base, &effort, most, 3);
+    assert!(report.workloads > 8 * most as u64, "{report}");
     assert_eq!(report.violated(), 0, "{report} {:?}", report.examples);
-    let report = lies::judge_all(&base, 20, 1);
+    let report = lies::judge_all(&base, lies_count, 1);
     assert!(report.caught > 0, "{report}");
     assert_eq!(report.violated(), 0, "{report} {:?}", report.examples);
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
+use crate::sized;
 use finefs_block::{Access, BlockDevice, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{Caller, Error, Ino, LockingScheme, MemoryStore, Namespace, Options};
@@ -79,7 +80,7 @@ impl Subject for Reloading {
 #[test]
 fn every_scheme_does_what_the_model_does() {
     for locking in LockingScheme::ALL {
-        for seed in 0..12 {
+        for seed in 0..sized(4, 12) {
             check_seed(seed, 400, &|| Box::new(Memory(memory(locking))));
         }
     }
@@ -88,7 +89,7 @@ fn every_scheme_does_what_the_model_does() {
 #[test]
 fn every_scheme_reloads_what_the_model_has() {
     for locking in LockingScheme::ALL {
-        for seed in 100..108 {
+        for seed in 100..sized(103, 108) {
             check_seed(seed, 400, &|| {
                 let store = Arc::new(CheckedStore::reloading(64 << 20));
                 let namespace = Reloading::open(&store, locking);
