@@ -12,6 +12,8 @@ use finefs::{AllocateMode, File, FileSystem, ImageOptions, OpenOptions};
 
 /// The most free blocks that the operations begin with.
 const FREE_BLOCKS_MAX: u64 = 64;
+/// With so many they begin in a usual run of the first test.
+const FREE_BLOCKS: &[u64] = &[0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 64];
 
 /// A change of a file's data, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -290,7 +292,10 @@ fn with_few_blocks(kind: &str, block: u64, free_blocks: impl Iterator<Item = u64
 
 #[test]
 fn ext4_with_blocks_of_1_kib() {
-    with_few_blocks("ext4", 1024, 0..=FREE_BLOCKS_MAX);
+    match std::env::var_os("FINEFS_FULL") {
+        Some(_) => with_few_blocks("ext4", 1024, 0..=FREE_BLOCKS_MAX),
+        None => with_few_blocks("ext4", 1024, FREE_BLOCKS.iter().copied()),
+    }
 }
 
 #[test]
