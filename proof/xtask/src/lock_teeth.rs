@@ -148,12 +148,22 @@ fn copy_place() -> PathBuf {
     target().join("workspace")
 }
 
-/// A workspace of the two crates with all changes in it.
+/// A workspace of the two crates with all changes in it. What is in it already is not touched:
+/// cargo goes by the times of files.
 fn copy(teeth: &[Tooth]) -> Result<PathBuf> {
-    let (from, to) = (tools::workspace(), copy_place());
-    if to.exists() {
-        fs::remove_dir_all(&to)?;
+    let fresh = target().join("fresh");
+    if fresh.exists() {
+        fs::remove_dir_all(&fresh)?;
     }
+    make(&fresh, teeth)?;
+    mirror(&fresh, &copy_place())?;
+    fs::remove_dir_all(&fresh)?;
+    Ok(copy_place())
+}
+
+/// Makes that workspace.
+fn make(to: &Path, teeth: &[Tooth]) -> Result<()> {
+    let from = tools::workspace();
     for name in ["locks", "lockmeter"] {
         copy_directory(
             &from.join("crates").join(name),
@@ -192,7 +202,7 @@ fn copy(teeth: &[Tooth]) -> Result<PathBuf> {
     let root = source.join("lib.rs");
     let text = fs::read_to_string(&root)? + SWITCH;
     fs::write(root, text)?;
-    Ok(to)
+    Ok(())
 }
 
 /// The text with several changes of it, of which each that is not made leaves the next.
@@ -256,6 +266,31 @@ fn copy_directory(from: &Path, to: &Path) -> Result<()> {
         if entry.file_type()?.is_dir() {
             copy_directory(&from, &to)?;
         } else {
+            fs::copy(&from, &to)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a directory the same as another one, and writes only files that differ.
+fn mirror(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(to)? {
+        let entry = entry?;
+        if from.join(entry.file_name()).exists() {
+            continue;
+        }
+        match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path())?,
+            false => fs::remove_file(entry.path())?,
+        }
+    }
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            mirror(&from, &to)?;
+        } else if fs::read(&to).ok() != Some(fs::read(&from)?) {
             fs::copy(&from, &to)?;
         }
     }
@@ -340,6 +375,25 @@ mod tests {
             (numbers(true), numbers(false)),
             (vec![1, 3], vec![0, 1, 2, 3])
         );
+    }
+
+    #[test]
+    fn only_files_that_differ_are_written() {
+        let place = finefs_harness::cleanup::Scratch::new_in(&std::env::temp_dir()).unwrap();
+        let [from, to] = ["from", "to"].map(|name| place.path().join(name));
+        for (dir, other) in [(&from, "new"), (&to, "old")] {
+            fs::create_dir_all(dir.join("inner")).unwrap();
+            fs::write(dir.join("inner/same"), "same").unwrap();
+            fs::write(dir.join("changed"), other).unwrap();
+            fs::write(dir.join(other), other).unwrap();
+        }
+        let written = || fs::metadata(to.join("inner/same")).unwrap().modified();
+        let before = written().unwrap();
+        mirror(&from, &to).unwrap();
+        assert_eq!(written().unwrap(), before);
+        assert_eq!(fs::read(to.join("changed")).unwrap(), b"new");
+        assert_eq!(fs::read(to.join("new")).unwrap(), b"new");
+        assert!(!to.join("old").exists());
     }
 
     #[test]
