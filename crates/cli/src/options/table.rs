@@ -284,7 +284,10 @@ static WRITING: &[Row] = &[
     ),
     row(
         &["commit"],
-        Done(commit, "write changes out at least that often (default 5; 0 is the default, as with ext4)"),
+        Done(
+            commit,
+            "write changes out at least that often (default 5, also for 0, as with ext4)",
+        ),
     )
     .takes("SECONDS", "30")
     .of(Of::Image),
@@ -489,7 +492,9 @@ static SERVER: &[Row] = &[
         &["auto_unmount"],
         Done(
             set!(|o| o.is_auto_unmounted = true),
-            "when the server is killed the mount is taken away, and programs go on in the directory              below it; without, every call at the mount fails (ENOTCONN) until finefs umount or              finefs mount",
+            "when the server is killed the mount is taken away, and programs go on in the directory \
+             below it; without, every call at the mount fails (ENOTCONN) until finefs umount or \
+             finefs mount",
         ),
     ),
     row(
