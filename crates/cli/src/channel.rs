@@ -63,6 +63,8 @@ pub(crate) enum Change {
     Refuse,
     /// Changes are taken again.
     Accept,
+    /// From now on all changes of directories are on the image when they return, or not.
+    SynchronousDirectories(bool),
 }
 
 impl Change {
@@ -73,6 +75,7 @@ impl Change {
             Change::Thaw => "thawing",
             Change::Sync | Change::Refuse => "writing out",
             Change::Accept => "opening",
+            Change::SynchronousDirectories(_) => "setting",
         }
     }
 
@@ -84,6 +87,10 @@ impl Change {
             Change::Sync => namespace.sync(),
             Change::Refuse => namespace.refuse_changes(true),
             Change::Accept => namespace.refuse_changes(false),
+            Change::SynchronousDirectories(are_so) => {
+                namespace.set_synchronous_directories(are_so);
+                Ok(())
+            }
         };
         done.map_err(|error| match error {
             Error::Busy => "is frozen already".to_owned(),

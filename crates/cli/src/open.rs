@@ -43,6 +43,7 @@ pub(crate) fn open(
         .atime(options.kernel.atime)
         .directory_atime(options.kernel.notes_directories)
         .bsd_groups(options.has_bsd_groups)
+        .synchronous_directories(options.has_synchronous_directories())
         .on_error(options.on_error)
         .acls(options.has_acls)
         .locking(options.locking)
@@ -130,6 +131,7 @@ fn open_memory(options: &MountOptions) -> CliResult<Arc<Namespace>> {
             atime: options.kernel.atime,
             notes_directories: options.kernel.notes_directories,
             has_bsd_groups: options.has_bsd_groups,
+            has_synchronous_directories: options.has_synchronous_directories(),
             is_read_only: options.kernel.is_read_only,
             waits_for_thaw: false,
             has_acls: options.has_acls,

@@ -1,7 +1,8 @@
 //! `finefs remount`, `finefs mount -o remount`: other flags for what is mounted.
 //!
 //! The kernel keeps them (ro, nosuid and the like), and only those are changed: the server goes on
-//! as it was mounted. A mount that becomes read-only is so for its users; its server has the image
+//! as it was mounted. Of sync it is told, since the kernel heeds that for data alone; dirsync no
+//! kernel changes by a remount. A mount that becomes read-only is so for its users; its server has the image
 //! open for writing all the same, and puts everything on it once.
 //!
 //! The kernel makes nothing read-only that somebody has open for writing. By force the server
@@ -141,6 +142,7 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions, accepts: bool)
     let mut kernel = as_it_is(mount).kernel;
     (kernel.atime, kernel.notes_directories) =
         (options.kernel.atime, options.kernel.notes_directories);
+    kernel.is_directory_synchronous = options.kernel.is_directory_synchronous;
     let changes_flags = options.kernel != kernel;
     if changes_flags && !rustix::process::geteuid().is_root() {
         return Err(fail("only root can remount; unmount it and mount it again"));
@@ -175,6 +177,12 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions, accepts: bool)
     }
     if let Err(error) = finefs_fuse::remount(&mount.path, &options.kernel) {
         return Err(refused(mount, error));
+    }
+    if options.kernel.is_synchronous != kernel.is_synchronous {
+        let are_so = options.kernel.is_synchronous || mount.has_option("dirsync");
+        let change = Change::SynchronousDirectories(are_so);
+        let told = Channel::of(mount).and_then(|channel| channel.change(change));
+        told.map_err(|error| fail(&format!("its server is not told of sync: {error}")))?;
     }
     if becomes_read_only {
         // What the kernel held is at the server by now.

@@ -133,6 +133,12 @@ impl ImageOptions {
         self
     }
 
+    /// Whether every change of a directory is durable when it returns (`dirsync` of mount(8)).
+    pub fn synchronous_directories(mut self, are_synchronous: bool) -> ImageOptions {
+        self.namespace.has_synchronous_directories = are_synchronous;
+        self
+    }
+
     /// Without ACLs the ones that there are neither count nor are they shown, and none can be set.
     pub fn acls(mut self, has_acls: bool) -> ImageOptions {
         self.namespace.has_acls = has_acls;

@@ -182,6 +182,12 @@ impl MountOptions {
         }
     }
 
+    /// Every change of a directory is on the image when it returns: what is synchronous is so as a
+    /// whole.
+    pub(crate) fn has_synchronous_directories(&self) -> bool {
+        self.kernel.is_synchronous || self.kernel.is_directory_synchronous
+    }
+
     /// What files of an image are shown to be.
     pub(crate) fn view(&self) -> View {
         View {

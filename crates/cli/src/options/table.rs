@@ -126,7 +126,7 @@ static ACCESS: &[Row] = &[
         &["remount"],
         Flag(
             set!(|o| o.is_remount = true),
-            "change these flags, sync and dirsync of what is mounted at DIR (root only). The server \
+            "change these flags and sync of what is mounted at DIR (root only). The server \
              goes on as it was mounted: one that has the image read-only stays so",
         ),
     ),
@@ -265,7 +265,7 @@ static WRITING: &[Row] = &[
         &["sync"],
         Flag(
             set!(|o| o.kernel.is_synchronous = true),
-            "every write is on the image when it returns",
+            "every write is on the image when it returns, and every change of a directory",
         ),
     ),
     row(
@@ -277,7 +277,7 @@ static WRITING: &[Row] = &[
     ),
     row(
         &["dirsync"],
-        Flag(
+        Done(
             set!(|o| o.kernel.is_directory_synchronous = true),
             "every change of a directory is on the image when it returns",
         ),

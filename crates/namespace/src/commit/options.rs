@@ -30,6 +30,10 @@ pub struct Options {
     /// What is made gets its directory's group (`grpid` of ext4's mounts); else as the directory's
     /// set-group-ID bit says.
     pub has_bsd_groups: bool,
+    /// Every change of a directory is durable when it returns (`dirsync` of mount(8)), also without
+    /// the flags that say so of some; see
+    /// [`Namespace::set_synchronous_directories`](crate::Namespace::set_synchronous_directories).
+    pub has_synchronous_directories: bool,
     /// Refuse all changes.
     pub is_read_only: bool,
     /// Bytes of memory for what can be loaded again: inodes, names, mappings, attributes. Above
@@ -79,6 +83,7 @@ impl Default for Options {
             atime: AtimePolicy::Relatime,
             notes_directories: true,
             has_bsd_groups: false,
+            has_synchronous_directories: false,
             is_read_only: false,
             cache_bytes: u64::MAX,
             waits_for_thaw: true,

@@ -24,6 +24,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
+use finefs_locks::primitive::atomic::AtomicBool;
 use finefs_locks::{BigReadGuard, LimitedCounter, Mutex, ShardedList};
 
 use crate::base::classes;
@@ -53,6 +54,8 @@ pub struct Namespace {
     pub(crate) waits_for: WaitsFor,
     /// Locks on files that there may still be.
     pub(crate) file_lock_credit: LimitedCounter,
+    /// Changes of any directory are durable when they return.
+    pub(crate) has_synchronous_directories: AtomicBool,
 }
 
 /// What operations share with commits is the volume's.
@@ -95,6 +98,7 @@ impl Namespace {
         let namespace = Namespace {
             waits_for: WaitsFor::new(),
             file_lock_credit: LimitedCounter::new(options.file_locks_max),
+            has_synchronous_directories: AtomicBool::new(options.has_synchronous_directories),
             volume: Volume::new(store, options),
             paths: PathCache::new(),
             topology: Mutex::new(&classes::TOPOLOGY, ()),

@@ -6,6 +6,7 @@
 //! the start.
 
 use crossbeam_epoch::{Guard, Owned};
+use finefs_locks::primitive::atomic::Ordering;
 use smallvec::{SmallVec, smallvec};
 
 use crate::access::acls::Inherited;
@@ -94,10 +95,26 @@ impl Namespace {
             let operation = self.begin_change(Call::MakeName)?;
             let located = self.locate(caller, place, &operation.guard)?;
             let made = self.make_located(&operation, caller, &located, new)?;
-            Ok((made, to_sync(located.dir)))
+            Ok((made, self.to_sync(located.dir)))
         })?;
         self.sync_directory(to_sync)?;
         Ok(made)
+    }
+
+    /// From now on every change of a directory is durable when it returns, or only those that flags
+    /// say so of.
+    pub fn set_synchronous_directories(&self, are_synchronous: bool) {
+        self.has_synchronous_directories
+            .store(are_synchronous, Ordering::Relaxed);
+    }
+
+    /// A directory that was changed, if the change has to be durable at once: by an option, or by a
+    /// flag (chattr(1), `D` and `S`).
+    pub(crate) fn to_sync(&self, dir: &Core) -> Option<Ino> {
+        let flags = FileFlags::SYNC.union(FileFlags::DIR_SYNC);
+        let is_synchronous = dir.flags().intersects(flags)
+            || self.has_synchronous_directories.load(Ordering::Relaxed);
+        is_synchronous.then_some(dir.ino)
     }
 
     /// Makes the change of a directory durable, where that is asked for.
@@ -394,7 +411,7 @@ impl Namespace {
             if wants_room {
                 table.grow(dir.ino, guard);
             }
-            Ok((self.shown(inode, guard), to_sync(dir)))
+            Ok((self.shown(inode, guard), self.to_sync(dir)))
         })?;
         self.sync_directory(to_sync)?;
         Ok(linked)
@@ -453,7 +470,7 @@ impl Namespace {
             drop(lock);
             drop(held);
             self.reclaim_if(link_state, child, guard);
-            return Ok(to_sync(dir));
+            return Ok(self.to_sync(dir));
         }
     }
 
@@ -495,7 +512,7 @@ impl Namespace {
             _ => {}
         }
         while !self.try_rmdir(caller, &located, guard)? {}
-        Ok(to_sync(located.dir))
+        Ok(self.to_sync(located.dir))
     }
 
     /// The names of an inode, if it is a directory that may be removed as far as a look without
@@ -623,14 +640,6 @@ impl Namespace {
             _ => Ok(()),
         }
     }
-}
-
-/// A directory that was changed, if the change has to be durable at once (chattr(1), `D` and `S`).
-pub(crate) fn to_sync(dir: &Core) -> Option<Ino> {
-    let is_synchronous = dir
-        .flags()
-        .intersects(FileFlags::SYNC.union(FileFlags::DIR_SYNC));
-    is_synchronous.then_some(dir.ino)
 }
 
 /// The log record of a name whose bucket is held: it now names `names`, or nothing.

@@ -10,7 +10,6 @@ use crate::base::error::{Error, Result};
 use crate::base::types::{Attributes, Caller, FileKind, Ino};
 use crate::inode::Inode;
 use crate::namespace::{Namespace, Operation};
-use crate::operations::entries::to_sync;
 use crate::operations::new_inode::New;
 use crate::operations::open_file::{OpenAccess, Opened};
 use crate::operations::rename::RenameMode;
@@ -215,7 +214,7 @@ impl Namespace {
                             }
                             made => {
                                 let opened = self.opened_new(made?.ino);
-                                let to_sync = to_sync(last.dir);
+                                let to_sync = self.to_sync(last.dir);
                                 return Ok((opened, Some(Made { to_sync })));
                             }
                         }

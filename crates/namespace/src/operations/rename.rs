@@ -29,7 +29,7 @@ use crate::commit::oplog::{Group, Record};
 use crate::inode::{Core, Guarded, Inode, Stamped};
 use crate::names::name_table::{HashedName, LockedBuckets, NameTable, Node, Request, lock_all};
 use crate::namespace::{Namespace, Reservation};
-use crate::operations::entries::{check_old_name, entry_record, to_sync};
+use crate::operations::entries::{check_old_name, entry_record};
 use crate::operations::new_inode::{Allotted, New};
 use crate::operations::walk::{Located, Place};
 use crate::schemes::Call;
@@ -217,7 +217,9 @@ impl Namespace {
         if let Some((victim, _, link_state)) = effects.replaced {
             self.reclaim_if(link_state, victim, guard);
         }
-        Ok(Some(to_sync(from.dir).or_else(|| to_sync(to.dir))))
+        Ok(Some(
+            self.to_sync(from.dir).or_else(|| self.to_sync(to.dir)),
+        ))
     }
 
     /// What only the locks tell: ENOTEMPTY for a directory that is replaced, EBUSY where there is
