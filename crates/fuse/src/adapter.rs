@@ -1,6 +1,9 @@
 //! Each request of the kernel as one call of the namespace.
 //!
-//! See the crate's head for what is refused, what is cached, and why.
+//! See the crate's head for what is refused, what is cached, and why. Where data and holes are is
+//! found in `seek`.
+
+mod seek;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,9 +72,9 @@ pub(crate) trait Notified: Send + Sync {
     /// The attributes of a node are no longer what it knows. Waits for nobody.
     fn attributes_changed(&self, node: u64);
 
-    /// Has it write out the pages of a node that were stored into, and forget all of them. Waits
-    /// for the answers to these writes.
-    fn write_out_pages(&self, node: u64);
+    /// Has it write out the pages of a node from one offset up to another, or to the end, that were
+    /// stored into, and forget all of them. Waits for the answers to these writes.
+    fn write_out_pages(&self, node: u64, from: u64, to: Option<u64>);
 }
 
 /// Serves the requests of one mount.
@@ -436,7 +439,7 @@ impl Adapter {
                     && ioctl::protects_data(command, input)
                 {
                     // What is stored from then on will be refused.
-                    kernel.write_out_pages(header.node);
+                    kernel.write_out_pages(header.node, 0, None);
                 }
                 let output = ioctl::serve(namespace, &caller, self.view.uid, ino, command, input)?;
                 let output = match output {
@@ -463,7 +466,7 @@ impl Adapter {
                 empty(namespace.allocate(ino, mode, fields.offset, fields.length))
             }
             Operation::Lseek(fields) => {
-                let found = self.seek(ino, fields.offset, fields.whence as i32)?;
+                let found = self.seek(header.node, fields.offset, fields.whence as i32)?;
                 put(space, &LseekOut { offset: found })
             }
             // access(2), where the kernel does not check itself.
@@ -624,22 +627,6 @@ impl Adapter {
             ..StatfsOut::default()
         };
         put(space, &out)
-    }
-
-    /// SEEK_DATA and SEEK_HOLE. The kernel asks without writing its dirty pages out first, so with
-    /// its write-back cache any answer could be wrong; refused for good, it takes all for data.
-    fn seek(&self, ino: Ino, offset: u64, whence: i32) -> std::result::Result<u64, Failure> {
-        if self.negotiated.has_writeback_cache {
-            return Err(Failure::Errno(libc::ENOSYS));
-        }
-        if i64::try_from(offset).is_err() {
-            return Err(Error::NoSuchOffset.into());
-        }
-        match whence {
-            libc::SEEK_DATA => Ok(self.namespace.seek_data(ino, offset)?),
-            libc::SEEK_HOLE => Ok(self.namespace.seek_hole(ino, offset)?),
-            _ => Err(Error::Invalid.into()),
-        }
     }
 }
 

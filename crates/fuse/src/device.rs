@@ -137,9 +137,22 @@ impl Device {
     ) -> io::Result<()> {
         let mut buffer = request_buffer();
         let mut space = vec![0; REQUEST_BYTES_MAX as usize];
-        while let Received::Request(message) = self.receive(&mut buffer)? {
-            self.serve_one(adapter, &message, &mut space, deferred);
+        loop {
+            match self.receive(&mut buffer)? {
+                Received::Request(message) => {
+                    self.serve_one(adapter, &message, &mut space, deferred);
+                }
+                Received::Nothing => self.wait()?,
+                Received::End => return Ok(()),
+            }
         }
+    }
+
+    /// Waits until there is something to read, or the end: for a thread that shares the device with
+    /// another, which has told it not to block.
+    fn wait(&self) -> io::Result<()> {
+        let mut wanted = [PollFd::new(&self.0, PollFlags::IN)];
+        rustix::io::retry_on_intr(|| rustix::event::poll(&mut wanted, None))?;
         Ok(())
     }
 
@@ -175,22 +188,26 @@ impl Notified for Device {
     /// The kernel takes no lock for that, so who asks may be waiting for an answer meanwhile
     /// (`fuse_reverse_inval_inode` in Linux's `fs/fuse/inode.c`).
     fn attributes_changed(&self, node: u64) {
-        self.invalidate(node, -1);
+        self.invalidate(node, -1, 0);
     }
 
     /// The kernel then maps no page of it any more, either.
-    fn write_out_pages(&self, node: u64) {
-        self.invalidate(node, 0);
+    fn write_out_pages(&self, node: u64, from: u64, to: Option<u64>) {
+        // Offsets of files are not larger. A length of 0 goes to the end.
+        let signed = |offset: u64| i64::try_from(offset).unwrap_or(i64::MAX);
+        let length = to.map_or(0, |to| signed(to.saturating_sub(from)).max(1));
+        self.invalidate(node, signed(from), length);
     }
 }
 
 impl Device {
-    /// Of the pages of a node those from an offset on, to the end; of none where it is negative.
-    fn invalidate(&self, node: u64, offset: i64) {
+    /// Of the pages of a node those from an offset on, to the end where the length is 0; of none
+    /// where the offset is negative.
+    fn invalidate(&self, node: u64, offset: i64, length: i64) {
         let notice = InvalidateNodeOut {
             node,
             offset,
-            length: 0,
+            length,
         };
         let header = OutHeader {
             length: (size_of::<OutHeader>() + size_of::<InvalidateNodeOut>()) as u32,

@@ -5,8 +5,10 @@
 //!   served by the next commit together. The end of a mount of a block device is one of them.
 //! - Some ioctls wait for the disk, or for pages that the kernel writes out meanwhile. Syncs do not
 //!   wait for these: they have a thread of their own.
+//! - Who looks for holes waits for pages, too (`adapter::seek`), and not for an ioctl that takes
+//!   long.
 //! - Changes wait while the file system is frozen. Another thread serves them after the thaw; so
-//!   the pages that an ioctl waits for are written.
+//!   the pages that others wait for are written.
 //!
 //! The threads end when the server threads have, which hold the senders.
 
@@ -67,6 +69,8 @@ pub(crate) enum Reason {
     Sync,
     /// It is an ioctl that waits.
     Ioctl,
+    /// It asks for data or a hole.
+    Seek,
     /// It is a change, which was refused because the file system is frozen.
     Frozen,
 }
@@ -79,6 +83,7 @@ impl Reason {
                 Some(Reason::Sync)
             }
             opcode::IOCTL => ioctl::is_slow(fixed).then_some(Reason::Ioctl),
+            opcode::LSEEK => Some(Reason::Seek),
             _ => None,
         }
     }
@@ -89,23 +94,26 @@ impl Reason {
 pub(crate) struct Deferred {
     syncs: Sender<Waiting>,
     ioctls: Sender<Waiting>,
+    seeks: Sender<Waiting>,
     changes: Sender<Waiting>,
 }
 
 /// What serves them, by reasons.
-pub(crate) struct Workers([Receiver<Waiting>; 3]);
+pub(crate) struct Workers([Receiver<Waiting>; 4]);
 
 impl Deferred {
     /// Both ends.
     pub(crate) fn new() -> (Deferred, Workers) {
         let ((syncs, for_syncs), (ioctls, for_ioctls)) = (channel(), channel());
-        let (changes, for_changes) = channel();
+        let ((seeks, for_seeks), (changes, for_changes)) = (channel(), channel());
         let deferred = Deferred {
             syncs,
             ioctls,
+            seeks,
             changes,
         };
-        (deferred, Workers([for_syncs, for_ioctls, for_changes]))
+        let workers = [for_syncs, for_ioctls, for_seeks, for_changes];
+        (deferred, Workers(workers))
     }
 
     /// Takes a request.
@@ -113,6 +121,7 @@ impl Deferred {
         let (requests, fixed_bytes) = match reason {
             Reason::Sync => (&self.syncs, FIXED_BYTES),
             Reason::Ioctl => (&self.ioctls, FIXED_BYTES),
+            Reason::Seek => (&self.seeks, FIXED_BYTES),
             Reason::Frozen => (&self.changes, usize::MAX),
         };
         let message = Message {
@@ -129,9 +138,15 @@ impl Workers {
     pub(crate) fn split(
         self,
         adapter: &Arc<Adapter>,
-    ) -> [(&'static str, impl FnOnce() + use<>); 3] {
-        let Workers([syncs, ioctls, changes]) = self;
-        [("sync", syncs), ("ioctl", ioctls), ("thaw", changes)].map(|(name, requests)| {
+    ) -> [(&'static str, impl FnOnce() + use<>); 4] {
+        let Workers([syncs, ioctls, seeks, changes]) = self;
+        [
+            ("sync", syncs),
+            ("ioctl", ioctls),
+            ("seek", seeks),
+            ("thaw", changes),
+        ]
+        .map(|(name, requests)| {
             let adapter = Arc::clone(adapter);
             (name, move || serve_all(requests, &adapter))
         })

@@ -418,8 +418,7 @@ static WRITING: &[Row] = &[
         Done(
             set!(|o, name| o.kernel.has_writeback_cache = name == "writeback_cache"),
             "collect small writes in the kernel until close or fsync, or do not (default); faster for \
-             programs that write in small pieces, but a full image is reported late and SEEK_HOLE \
-             finds no holes",
+             programs that write in small pieces, but a full image is reported late",
         ),
     ),
     row(

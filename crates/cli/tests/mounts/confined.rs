@@ -63,36 +63,6 @@ fn is_running(process: Pid) -> bool {
     rustix::process::test_kill_process(process).is_ok()
 }
 
-/// Sets a parameter of the kernel's FUSE, and puts it back; the lock on its file keeps it from
-/// other programs that do so meanwhile.
-struct RingSwitch(Option<(String, fs::File)>);
-
-const ENABLE_RING: &str = "/sys/module/fuse/parameters/enable_uring";
-
-impl RingSwitch {
-    fn set(to: &str) -> RingSwitch {
-        let locked = fs::File::open(ENABLE_RING).ok().filter(|file| {
-            rustix::fs::flock(file, rustix::fs::FlockOperation::LockExclusive).is_ok()
-        });
-        let before = fs::read_to_string(ENABLE_RING).ok();
-        match before.zip(locked) {
-            Some(found) if fs::write(ENABLE_RING, to).is_ok() => RingSwitch(Some(found)),
-            _ => {
-                eprintln!("no io_uring of FUSE here");
-                RingSwitch(None)
-            }
-        }
-    }
-}
-
-impl Drop for RingSwitch {
-    fn drop(&mut self) {
-        if let Some((before, _)) = &self.0 {
-            let _ = fs::write(ENABLE_RING, before.trim());
-        }
-    }
-}
-
 /// What works in a mount and with its commands.
 fn exercise(place: &Place) {
     let mount_point = place.mount_point();

@@ -20,6 +20,7 @@ mod nearly_full;
 mod overlay;
 mod quota;
 mod reconnect;
+mod seek;
 mod set_id;
 mod sizes;
 mod support;

@@ -103,6 +103,36 @@ impl Drop for Place {
     }
 }
 
+/// Sets a parameter of the kernel's FUSE, and puts it back; the lock on its file keeps it from
+/// other programs that do so meanwhile.
+pub struct RingSwitch(Option<(String, fs::File)>);
+
+const ENABLE_RING: &str = "/sys/module/fuse/parameters/enable_uring";
+
+impl RingSwitch {
+    pub fn set(to: &str) -> RingSwitch {
+        let locked = fs::File::open(ENABLE_RING)
+            .ok()
+            .filter(|file| rustix::fs::flock(file, FlockOperation::LockExclusive).is_ok());
+        let before = fs::read_to_string(ENABLE_RING).ok();
+        match before.zip(locked) {
+            Some(found) if fs::write(ENABLE_RING, to).is_ok() => RingSwitch(Some(found)),
+            _ => {
+                eprintln!("no io_uring of FUSE here");
+                RingSwitch(None)
+            }
+        }
+    }
+}
+
+impl Drop for RingSwitch {
+    fn drop(&mut self) {
+        if let Some((before, _)) = &self.0 {
+            let _ = fs::write(ENABLE_RING, before.trim());
+        }
+    }
+}
+
 /// The command under test.
 pub fn finefs() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_finefs"));
