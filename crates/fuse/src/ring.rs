@@ -20,6 +20,9 @@
 //! that one may hand it in. While all entries of a thread are away it takes one more, up to
 //! [`ENTRIES_MAX`].
 //!
+//! An entry that the kernel refuses is **retired**. The thread goes on with the others, since the
+//! answers to those that are away have to be handed in, and leaves when there are none.
+//!
 //! # What still comes through /dev/fuse
 //! INIT, FORGET and INTERRUPT (`fuse-io-uring.rst`): see `session`.
 //!
@@ -219,6 +222,8 @@ pub(crate) struct RingWorker {
     entries: Vec<Entry>,
     /// Entries whose requests other threads serve.
     away: usize,
+    /// Entries that the kernel has refused.
+    retired: usize,
     late: (Sender<Late>, Receiver<Late>),
     /// An eventfd, rung for each late answer.
     bell: Arc<OwnedFd>,
@@ -240,6 +245,7 @@ impl RingWorker {
             ring,
             entries: vec![Entry::new()?],
             away: 0,
+            retired: 0,
             late: channel(),
             bell: Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?),
             rings: Box::new([0; 8]),
@@ -247,18 +253,23 @@ impl RingWorker {
         })
     }
 
-    /// Serves requests until the file system is unmounted, or the kernel refuses the place (then
-    /// with the error).
+    /// Serves requests until the file system is unmounted, or the kernel has refused the place
+    /// (then with the error).
     pub(crate) fn serve(
         mut self,
         device: &Device,
         adapter: &Adapter,
         deferred: &Deferred,
     ) -> io::Result<()> {
-        let mut scratch = vec![0; SCRATCH_BYTES];
-        let mut completed = Vec::with_capacity(ENTRIES_MAX + 1);
         self.submit(device, ring::REGISTER, 0)?;
         self.listen()?;
+        self.go_on(device, adapter, deferred)
+    }
+
+    /// Serves what comes to the entries, all of which the kernel knows.
+    fn go_on(&mut self, device: &Device, adapter: &Adapter, deferred: &Deferred) -> io::Result<()> {
+        let mut scratch = vec![0; SCRATCH_BYTES];
+        let mut completed = Vec::with_capacity(ENTRIES_MAX + 1);
         loop {
             self.wait(&mut completed)?;
             for (what, result) in completed.drain(..) {
@@ -270,26 +281,45 @@ impl RingWorker {
                 match -result {
                     0 => {}
                     errno if is_end(errno, || device.is_connected()) => return Ok(()),
-                    errno => return Err(io::Error::from_raw_os_error(errno)),
+                    errno => {
+                        self.retire(io::Error::from_raw_os_error(errno))?;
+                        continue;
+                    }
                 }
                 let entry = what as usize;
                 if self.serve_one(entry, adapter, deferred, &mut scratch) {
                     self.submit(device, ring::COMMIT_AND_FETCH, entry)?;
                 } else {
                     self.away += 1;
-                    self.replace(device)?;
+                    self.replace(device);
                 }
             }
         }
     }
 
-    /// Takes another entry when none is left at the kernel, up to a limit.
-    fn replace(&mut self, device: &Device) -> io::Result<()> {
-        if self.away < self.entries.len() || self.entries.len() == ENTRIES_MAX {
-            return Ok(());
+    /// Takes another entry when none is left at the kernel, up to a limit. Without one (for lack of
+    /// memory) requests wait until one is back.
+    fn replace(&mut self, device: &Device) {
+        let is_none_left = self.away + self.retired == self.entries.len();
+        if !is_none_left || self.entries.len() == ENTRIES_MAX {
+            return;
         }
-        self.entries.push(Entry::new()?);
-        self.submit(device, ring::REGISTER, self.entries.len() - 1)
+        let Ok(entry) = Entry::new() else { return };
+        self.entries.push(entry);
+        if let Err(error) = self.submit(device, ring::REGISTER, self.entries.len() - 1) {
+            log::warn!("the queue of CPU {}: no more entries: {error}", self.queue);
+            self.entries.pop();
+        }
+    }
+
+    /// Does without an entry that the kernel has refused; fails with why when none is left.
+    fn retire(&mut self, error: io::Error) -> io::Result<()> {
+        self.retired += 1;
+        if self.retired == self.entries.len() {
+            return Err(error);
+        }
+        log::warn!("the queue of CPU {} lost an entry: {error}", self.queue);
+        Ok(())
     }
 
     /// Hands in the answers that other threads had.
@@ -469,6 +499,40 @@ mod tests {
         rustix::io::write(&*worker.bell, &1_u64.to_ne_bytes()).expect("it rings");
         worker.wait(&mut completed).expect("it completes");
         assert_eq!(completed, [(BELL, 8)]);
+    }
+
+    /// A socket refuses what is for a FUSE device.
+    #[test]
+    fn answers_of_entries_that_are_away_are_handed_in_though_another_is_refused() {
+        let mut worker = match RingWorker::new(0) {
+            Ok(worker) => worker,
+            Err(error) => return eprintln!("skipped: no io_uring here: {error}"),
+        };
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        let device = Device::new(ours.into());
+        let store = finefs_namespace::MemoryStore::new(1 << 20, 0o755, 0, 0).expect("room");
+        let options = finefs_namespace::Options::default();
+        let namespace = finefs_namespace::Namespace::new(Arc::new(store), options).expect("a root");
+        let adapter = Adapter::new(namespace, crate::negotiate::Negotiated::default(), None);
+        let (deferred, _workers) = Deferred::new();
+        let reply = Box::new(EntryReply {
+            entry: 0,
+            to: worker.late.0.clone(),
+            bell: Arc::clone(&worker.bell),
+        });
+        let answers = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            reply.answer(1, Ok(b"late"));
+        });
+        worker.listen().expect("room");
+        worker.away = 1;
+        worker.replace(&device);
+        assert_eq!(worker.entries.len(), 2);
+        worker
+            .go_on(&device, &adapter, &deferred)
+            .expect_err("in the end no entry is left");
+        assert_eq!((worker.away, worker.retired), (0, 2));
+        answers.join().expect("no panic");
     }
 
     #[test]
