@@ -20,6 +20,8 @@
 //!   [`GRACE`], or until a second signal; then the write-out happens and the process ends. Calls
 //!   of users who are left then fail with ENOTCONN.
 //! - A server thread that panics outside of an operation: as a signal, but the exit status is 1.
+//! - The session fails while the mount is there (a thread cannot be started): the same, but nobody
+//!   can go on for a while.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -131,11 +133,20 @@ pub(crate) fn serve(
     if begun.is_err() {
         let _ = sender.send(Event::Crashed);
     }
-    start_threads(mount, signals, &sender)?;
+    if let Err(error) = start_threads(mount, signals, &sender) {
+        let _ = sender.send(Event::Ended(Err(error)));
+    }
 
     let mut is_sound = true;
     match events.recv() {
-        Ok(Event::Ended(result)) => is_sound &= report_end(what, result),
+        Ok(Event::Ended(result)) => {
+            let is_mounted = result.is_err();
+            is_sound &= report_end(what, result);
+            if is_mounted {
+                thaw(namespace);
+                detach(what, &unmounter, &ends);
+            }
+        }
         Ok(Event::Signal) => {
             thaw(namespace);
             end_by_force(what, &unmounter, &ends, &events, &mut is_sound);
@@ -202,8 +213,7 @@ pub(crate) fn finish(what: &str, namespace: &Namespace) -> Result<(), String> {
     }
 }
 
-fn start_threads(mount: Mount, signals: EndSignals, sender: &Sender<Event>) -> CliResult<()> {
-    let fail = |error| Failure::new(format!("cannot start a thread: {error}"));
+fn start_threads(mount: Mount, signals: EndSignals, sender: &Sender<Event>) -> std::io::Result<()> {
     let EndSignals(mut signals) = signals;
     let for_signals = sender.clone();
     let for_session = sender.clone();
@@ -215,14 +225,12 @@ fn start_threads(mount: Mount, signals: EndSignals, sender: &Sender<Event>) -> C
                     return;
                 }
             }
-        })
-        .map_err(fail)?;
+        })?;
     std::thread::Builder::new()
         .name("session".into())
         .spawn(move || {
             let _ = for_session.send(Event::Ended(mount.serve()));
-        })
-        .map_err(fail)?;
+        })?;
     Ok(())
 }
 
@@ -251,21 +259,13 @@ fn report_end(what: &str, result: std::io::Result<()>) -> bool {
     }
 }
 
-/// Ends a mount from our side; see the module's head.
-fn end_by_force(
-    what: &str,
-    unmounter: &Unmounter,
-    ends: &Ends,
-    events: &Receiver<Event>,
-    is_sound: &mut bool,
-) {
+/// Unmounts it; where it is busy its users keep it.
+fn detach(what: &str, unmounter: &Unmounter, ends: &Ends) {
+    let patience_s = GRACE.as_secs();
     match ends.unmount(unmounter, false) {
         Ok(()) => {}
         Err(DetachError::Busy) => {
-            log::warn!(
-                "{what}: busy; detached, its users have {} s",
-                GRACE.as_secs()
-            );
+            log::warn!("{what}: busy; detached, its users have {patience_s} s at most");
             if let Err(error) = ends.unmount(unmounter, true) {
                 log::error!("{what}: cannot detach it: {error}");
             }
@@ -274,6 +274,17 @@ fn end_by_force(
         Err(DetachError::NotMounted) => {}
         Err(error) => log::error!("{what}: cannot unmount it: {error}"),
     }
+}
+
+/// Ends a mount from our side; see the module's head.
+fn end_by_force(
+    what: &str,
+    unmounter: &Unmounter,
+    ends: &Ends,
+    events: &Receiver<Event>,
+    is_sound: &mut bool,
+) {
+    detach(what, unmounter, ends);
     let deadline = Instant::now() + GRACE;
     loop {
         match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {

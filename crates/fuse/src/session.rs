@@ -23,8 +23,8 @@
 //! /dev/fuse. Elsewhere all threads read /dev/fuse (`device`). With permission on /dev/fuse each
 //! then has its own clone of it, with a queue of its own for requests under way; without (an
 //! ordinary user where it has mode 0600), all read the one descriptor that the helper handed over,
-//! which costs one shared lock in the kernel for each request. Two more threads serve what waits
-//! for the disk, and what waits for a thaw (`waiting`).
+//! which costs one shared lock in the kernel for each request. More threads serve what waits for
+//! the disk, for pages of the kernel, or for a thaw (`waiting`).
 
 use std::io;
 use std::os::fd::AsFd;
@@ -147,7 +147,8 @@ impl Mount {
         self.unmounter.clone()
     }
 
-    /// Serves until the file system is unmounted and its last user is gone.
+    /// Serves until the file system is unmounted and its last user is gone. After an error it may
+    /// still be mounted, but is not served any more: its users get ENOTCONN.
     pub fn serve(self) -> io::Result<()> {
         let Mount {
             device,
@@ -158,7 +159,19 @@ impl Mount {
             ..
         } = self;
         let (deferred, workers) = Deferred::new();
+        // First what there is one of. Where a thread is missing nothing has been served yet, and
+        // the connection goes with the last handle of the device.
+        let waiting = workers.split(&adapter);
+        let waiting = waiting.map(|(name, work)| spawn_worker(name, work));
+        let waiting = waiting.into_iter().collect::<io::Result<Vec<_>>>()?;
         let mut running = Vec::new();
+        if has_ring {
+            let (device, adapter, deferred) = (device.clone(), adapter.clone(), deferred.clone());
+            let serve = move || serve_forgets(&device, &adapter, &deferred);
+            running.push(spawn("forget", serve)?);
+        } else {
+            running = start_readers(&device, &adapter, &deferred, threads)?;
+        }
         for RingThread { start, thread } in ring_threads {
             if has_ring {
                 // A thread that is gone has told why; it is joined below.
@@ -166,26 +179,8 @@ impl Mount {
                 running.push(thread);
             }
         }
-        let waiting = workers.split(&adapter);
-        let waiting = waiting.map(|(name, work)| spawn_worker(name, work));
-        let waiting = waiting.into_iter().collect::<io::Result<Vec<_>>>()?;
-        if has_ring {
-            let adapter = Arc::clone(&adapter);
-            let serve = move || serve_forgets(&device, &adapter, &deferred);
-            running.push(spawn("forget", serve)?);
-        } else {
-            for number in 0..threads {
-                let own = match number {
-                    0 => Arc::clone(&device),
-                    _ => own_or_shared(&device),
-                };
-                let (adapter, deferred) = (Arc::clone(&adapter), deferred.clone());
-                let serve = move || own.serve(&adapter, &deferred);
-                running.push(spawn(&number.to_string(), serve)?);
-            }
-            // Its receivers end with the last of the others.
-            drop(deferred);
-        }
+        // The workers end with the last of the others.
+        drop((device, deferred));
         let mut result = Ok(());
         for thread in running {
             // A panic was logged where it happened.
@@ -204,6 +199,33 @@ impl Mount {
 fn own_or_shared(device: &Arc<Device>) -> Arc<Device> {
     let clone = || device.clone_to(attach::open_device()?.into());
     clone().map_or_else(|_: io::Error| Arc::clone(device), Arc::new)
+}
+
+/// Starts threads that read the device: as many as there can be of those that are wanted.
+fn start_readers(
+    device: &Arc<Device>,
+    adapter: &Arc<Adapter>,
+    deferred: &Deferred,
+    threads: usize,
+) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
+    let mut running = Vec::with_capacity(threads);
+    for number in 0..threads {
+        let own = match number {
+            0 => Arc::clone(device),
+            _ => own_or_shared(device),
+        };
+        let (adapter, deferred) = (Arc::clone(adapter), deferred.clone());
+        let serve = move || own.serve(&adapter, &deferred);
+        match spawn(&number.to_string(), serve) {
+            Ok(thread) => running.push(thread),
+            Err(error) if running.is_empty() => return Err(error),
+            Err(error) => {
+                log::warn!("served by {number} threads, not {threads}: {error}");
+                break;
+            }
+        }
+    }
+    Ok(running)
 }
 
 fn spawn(
@@ -335,7 +357,12 @@ fn serve_forgets(device: &Arc<Device>, adapter: &Adapter, deferred: &Deferred) -
                     }
                 }
                 Received::Nothing => break,
-                Received::End => return Ok(()),
+                Received::End => {
+                    // The others see the end at their entries. A thread whose entries are all away
+                    // waits for their answers first, and these may wait for a thaw.
+                    adapter.thaw();
+                    return Ok(());
+                }
             }
             received = device.receive(&mut buffer)?;
         }
@@ -427,9 +454,6 @@ mod tests {
 
     #[test]
     fn a_thread_whose_place_is_refused_reads_the_device() {
-        let store = MemoryStore::new(1 << 20, 0o755, 0, 0).expect("room");
-        let namespace = Namespace::new(Arc::new(store), Options::default()).expect("a root");
-        let adapter = Arc::new(Adapter::new(namespace, Negotiated::default(), None));
         let (kernel, ours) = not_a_fuse_device();
         let (to_us, seated) = channel();
         let (start, started) = channel();
@@ -440,33 +464,64 @@ mod tests {
         }
         let (deferred, _workers) = Deferred::new();
         start
-            .send((Arc::new(Device::new(ours)), adapter, deferred))
+            .send((Arc::new(Device::new(ours)), adapter(), deferred))
             .expect("it waits");
-        // GETATTR of the root: the head, then 16 bytes.
+        ask(&kernel);
+        is_answered(&kernel);
+        // The end of the socket is nothing that a mount's end looks like: an error.
+        drop(kernel);
+        assert!(thread.join().expect("no panic").is_err());
+    }
+
+    /// GETATTR of the root, its number 9: the head, then 16 bytes.
+    fn ask(kernel: &OwnedFd) {
         let mut request = [0_u8; 56];
         request[0] = 56;
         request[4] = opcode::GETATTR as u8;
         request[8] = 9;
         request[16] = 1;
-        rustix::io::write(&kernel, &request).expect("it is sent");
+        rustix::io::write(kernel, &request).expect("it is sent");
+    }
+
+    /// The attributes, as the answer to that.
+    fn is_answered(kernel: &OwnedFd) {
         let limit = rustix::time::Timespec {
             tv_sec: 20,
             tv_nsec: 0,
         };
         let mut wanted = [rustix::event::PollFd::new(
-            &kernel,
+            kernel,
             rustix::event::PollFlags::IN,
         )];
         let count = rustix::event::poll(&mut wanted, Some(&limit)).expect("it polls");
         assert_eq!(count, 1, "nobody serves the request");
         let mut answer = [0; 256];
-        let length = rustix::io::read(&kernel, &mut answer).expect("an answer");
+        let length = rustix::io::read(kernel, &mut answer).expect("an answer");
         assert!(length > size_of::<OutHeader>(), "the attributes follow");
         let error = i32::from_le_bytes([answer[4], answer[5], answer[6], answer[7]]);
         assert_eq!((error, answer[8]), (0, 9), "no error, and to this request");
-        // The end of the socket is nothing that a mount's end looks like: an error.
+    }
+
+    fn adapter() -> Arc<Adapter> {
+        let store = MemoryStore::new(1 << 20, 0o755, 0, 0).expect("room");
+        let namespace = Namespace::new(Arc::new(store), Options::default()).expect("a root");
+        Arc::new(Adapter::new(namespace, Negotiated::default(), None))
+    }
+
+    #[test]
+    fn a_device_without_requests_is_not_at_its_end() {
+        let (kernel, ours) = not_a_fuse_device();
+        rustix::fs::fcntl_setfl(&ours, OFlags::NONBLOCK).expect("it is ours");
+        let (deferred, _workers) = Deferred::new();
+        let device = Arc::new(Device::new(ours));
+        let serving = std::thread::spawn(move || device.serve(&adapter(), &deferred));
+        for _ in 0..2 {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            ask(&kernel);
+            is_answered(&kernel);
+        }
         drop(kernel);
-        assert!(thread.join().expect("no panic").is_err());
+        assert!(serving.join().expect("no panic").is_err());
     }
 
     #[test]
