@@ -46,7 +46,7 @@ use crate::runtime_dir::{Socket, places, verify};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest time that writing everything out may take.
-const WRITE_OUT: Duration = Duration::from_secs(600);
+pub(crate) const WRITE_OUT: Duration = Duration::from_secs(600);
 
 /// How long a client waits for a server that does not listen yet.
 const START: Duration = Duration::from_secs(1);
@@ -639,6 +639,7 @@ mod tests {
             kind: "fuse.finefs".into(),
             source: "x".into(),
             is_read_only: false,
+            flags: Vec::new(),
             options: Vec::new(),
             owner: Some(owner),
         }

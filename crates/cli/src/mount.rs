@@ -1,5 +1,6 @@
 //! `finefs mount`
 
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -72,8 +73,8 @@ struct Plan {
     image: Option<PathBuf>,
     directory: PathBuf,
     options: MountOptions,
-    /// What is shown as mounted, and in messages.
-    source: String,
+    /// What is shown as mounted.
+    source: OsString,
 }
 
 impl Mount {
@@ -182,16 +183,16 @@ impl Mount {
         let image = image.map(|path| options.begin_at_partition(&path));
         let image = image.transpose()?;
         let source = match (&image, &options.source) {
-            (None, Some(source)) => source.clone(),
-            (None, None) => "finefs-memory".to_owned(),
+            (None, Some(source)) => source.into(),
+            (None, None) => "finefs-memory".into(),
             (Some(path), given) => {
-                let path = path.display().to_string();
                 if given.is_some() {
+                    let path = path.display();
                     say(format!(
                         "{path}: option fsname has no effect; the image is shown"
                     ));
                 }
-                path
+                path.into()
             }
         };
         let directory = finefs_fuse::resolve(&directory).unwrap_or(directory);
@@ -229,6 +230,7 @@ impl Plan {
         readiness: Option<Readiness>,
         attendant: Option<Attendant>,
     ) -> CliResult<ExitCode> {
+        let what = self.source.display().to_string();
         let image = self.image.as_deref();
         let MountOptions {
             sandbox, run_as, ..
@@ -238,8 +240,8 @@ impl Plan {
         self.remove_dead()?;
         // Before the image is opened, which marks it as in use.
         finefs_fuse::check_mount_point(&self.directory).map_err(Failure::new)?;
-        let opened = progress::during(&format!("opening {}", self.source), || {
-            open::open(image, Some(&self.directory), &self.options, &self.source)
+        let opened = progress::during(&format!("opening {what}"), || {
+            open::open(image, Some(&self.directory), &self.options, &what)
         });
         let (namespace, claim) = opened?;
         if let Some(claim) = &claim {
@@ -254,9 +256,7 @@ impl Plan {
                     namespace.geometry().is_read_only || self.options.kernel.is_read_only,
                 );
                 let channel = channel
-                    .inspect_err(|reason| {
-                        log::warn!("{}: no top, no freeze: {reason}", self.source)
-                    })
+                    .inspect_err(|reason| log::warn!("{what}: no top, no freeze: {reason}"))
                     .ok();
                 let ends = serve::Ends {
                     readiness,
@@ -265,12 +265,12 @@ impl Plan {
                     confinement,
                     attendant,
                 };
-                serve::serve(mount, &namespace, &self.source, signals, ends)
+                serve::serve(mount, &namespace, &what, signals, ends)
             }
             Err(error) => {
                 let closed = namespace.shut_down();
                 if let Err(error) = closed {
-                    say(format!("{}: cannot be closed: {error}", self.source));
+                    say(format!("{what}: cannot be closed: {error}"));
                 }
                 Err(Failure::new(error))
             }
@@ -320,7 +320,7 @@ impl Plan {
         claim.hand_over();
         match attach(&options) {
             Err(AttachError::BlockDevice(_, error)) => {
-                log::info!("{}: not as fuseblk: {error}", self.source);
+                log::info!("{}: not as fuseblk: {error}", self.source.display());
                 if let Err(error) = claim.take_back() {
                     return Err(AttachError::BlockDevice(self.source.clone(), error));
                 }

@@ -2,8 +2,11 @@
 //!
 //! The kernel keeps them (ro, nosuid and the like), and only those are changed: the server goes on
 //! as it was mounted. Of sync it is told, since the kernel heeds that for data alone; dirsync no
-//! kernel changes by a remount. A mount that becomes read-only is so for its users; its server has the image
-//! open for writing all the same, and puts everything on it once.
+//! kernel changes by a remount. A mount that becomes read-only is so for its users; its server has
+//! the image open for writing all the same, and puts everything on it once.
+//!
+//! ro is a flag of the file system, and one of each mount of it. A bind mount that is read-only
+//! stays so, and leaves the others as they are.
 //!
 //! The kernel makes nothing read-only that somebody has open for writing. By force the server
 //! refuses all changes instead, so that their writes fail.
@@ -16,7 +19,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use finefs::AtimePolicy;
-use finefs_fuse::{AttachError, MountPoint};
+use finefs_fuse::{AttachError, MountPoint, Remounted};
 
 use crate::channel::{Change, Channel};
 use crate::options::MountOptions;
@@ -64,7 +67,8 @@ impl Remount {
             channel.change(Change::Refuse).map_err(fail)?;
             // Where the kernel does not make it read-only (not for this user, or not while somebody
             // writes), the server is enough.
-            if finefs_fuse::remount(&mount.path, &options.kernel).is_err() {
+            let everywhere = Remounted::FileSystem;
+            if finefs_fuse::remount(&mount.path, &options.kernel, everywhere).is_err() {
                 let writers = lsof::writers(&mount);
                 if !writers.is_empty() {
                     say(format!(
@@ -135,6 +139,30 @@ fn refused(mount: &MountPoint, error: AttachError) -> Failure {
     ))
 }
 
+/// What has to be remounted for flags to become others, and with which: what is read-only at this
+/// place alone must not become so everywhere, nor the other way round.
+fn reach(
+    mount: &MountPoint,
+    before: &finefs_fuse::Options,
+    wanted: &finefs_fuse::Options,
+) -> (Remounted, finefs_fuse::Options) {
+    let is_kept = wanted.is_read_only == before.is_read_only;
+    let is_read_only = match is_kept {
+        true => mount.is_read_only,
+        false => wanted.is_read_only,
+    };
+    let is_of_all =
+        is_read_only != mount.is_read_only || wanted.is_synchronous != before.is_synchronous;
+    let mut flags = wanted.clone();
+    if is_kept && !is_of_all {
+        flags.is_read_only = mount.flags.iter().any(|flag| flag == "ro");
+    }
+    match is_of_all {
+        true => (Remounted::FileSystem, flags),
+        false => (Remounted::Place, flags),
+    }
+}
+
 /// Gives the mount these flags; the server is told to take changes again where it `accepts` them.
 pub(crate) fn remount(mount: &MountPoint, options: &MountOptions, accepts: bool) -> CliResult<()> {
     let place = mount.path.display();
@@ -147,7 +175,14 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions, accepts: bool)
     if changes_flags && !rustix::process::geteuid().is_root() {
         return Err(fail("only root can remount; unmount it and mount it again"));
     }
-    let becomes_read_only = options.kernel.is_read_only && !mount.is_read_only;
+    let (what, flags) = reach(mount, &kernel, &options.kernel);
+    let of_all = what == Remounted::FileSystem;
+    if of_all && flags.is_read_only && mount.is_read_only_here_alone() {
+        return Err(fail(
+            "is read-only here alone; ask for sync where it is mounted writable",
+        ));
+    }
+    let becomes_read_only = of_all && flags.is_read_only && !mount.is_read_only;
     if becomes_read_only {
         // Its server has to be there for what comes after the flags.
         let answer = Channel::of(mount).and_then(|channel| channel.is_read_only());
@@ -175,7 +210,7 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions, accepts: bool)
     if !changes_flags {
         return Ok(());
     }
-    if let Err(error) = finefs_fuse::remount(&mount.path, &options.kernel) {
+    if let Err(error) = finefs_fuse::remount(&mount.path, &flags, what) {
         return Err(refused(mount, error));
     }
     if options.kernel.is_synchronous != kernel.is_synchronous {

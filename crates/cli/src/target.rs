@@ -158,6 +158,7 @@ mod tests {
             kind: kind.into(),
             source: source.into(),
             is_read_only: false,
+            flags: Vec::new(),
             options: Vec::new(),
             owner: Some(0),
         }

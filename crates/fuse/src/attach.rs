@@ -10,11 +10,12 @@
 //! `Documentation/filesystems/fuse/fuse.rst` (mount options), fusermount3(1): the helper mounts
 //! and passes the open device over the socket whose number stands in `_FUSE_COMMFD`.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -38,7 +39,7 @@ const SUBTYPE: &str = "finefs";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// What is shown as mounted: the absolute path of the image.
-    pub source: String,
+    pub source: OsString,
     /// Nothing may be changed.
     pub is_read_only: bool,
     /// Users other than the mounting one may use it.
@@ -83,7 +84,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            source: SUBTYPE.to_owned(),
+            source: SUBTYPE.into(),
             is_read_only: false,
             allow_other: false,
             allows_suid: false,
@@ -129,8 +130,8 @@ pub enum AttachError {
     #[error("{path}: cannot be remounted: {error}", path = .0.display(), error = .1)]
     Remount(PathBuf, io::Error),
     /// The kernel does not mount this block device as `fuseblk`; as `fuse` it may.
-    #[error("{path}: cannot be mounted as fuseblk: {error}", path = .0, error = .1)]
-    BlockDevice(String, io::Error),
+    #[error("{path}: cannot be mounted as fuseblk: {error}", path = .0.display(), error = .1)]
+    BlockDevice(OsString, io::Error),
     /// fusermount3 has no such option.
     #[error("option {0}: only root may give it")]
     OnlyRoot(&'static str),
@@ -234,12 +235,12 @@ fn attach_by_kernel(path: &Path, options: &Options) -> Result<Option<OwnedFd>, A
     }
     let data = CString::new(data).unwrap_or_default();
     let flags = flags(options) | atime_flags(options);
-    match rustix::mount::mount(&options.source, path, kind.as_str(), flags, data.as_c_str()) {
+    let source = options.source.as_os_str();
+    match rustix::mount::mount(source, path, kind.as_str(), flags, data.as_c_str()) {
         Ok(()) => Ok(Some(device.into())),
         Err(rustix::io::Errno::PERM) => Ok(None),
         Err(error) if options.device_block_bytes.is_some() => {
-            let source = options.source.clone();
-            Err(AttachError::BlockDevice(source, error.into()))
+            Err(AttachError::BlockDevice(source.to_owned(), error.into()))
         }
         Err(rustix::io::Errno::NODEV) => Err(AttachError::NoFuse),
         Err(error) => Err(AttachError::Kernel(path.to_owned(), error.into())),
@@ -274,12 +275,25 @@ fn atime_flags(options: &Options) -> MountFlags {
     flags
 }
 
+/// Which flags a remount changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Remounted {
+    /// Those of the mount at its place: ro, nosuid, nodev, noexec, nosymfollow.
+    Place,
+    /// These, and those of the file system at all its places: ro, sync.
+    FileSystem,
+}
+
 /// Gives what is mounted at `path` these flags; of `options` nothing else counts. Only root may.
 /// The server is not told: the kernel alone refuses changes where it becomes read-only, after it
 /// has written out what it holds.
-pub fn remount(path: &Path, options: &Options) -> Result<(), AttachError> {
+pub fn remount(path: &Path, options: &Options, what: Remounted) -> Result<(), AttachError> {
+    let mut flags = flags(options);
+    if what == Remounted::Place {
+        flags |= MountFlags::from_bits_retain(libc::MS_BIND as _);
+    }
     // Without flags about access times the kernel leaves them as they are, as the server does.
-    rustix::mount::mount_remount(path, flags(options), c"")
+    rustix::mount::mount_remount(path, flags, c"")
         .map_err(|error| AttachError::Remount(path.to_owned(), error.into()))
 }
 
@@ -321,11 +335,10 @@ fn attach_by_helper(path: &Path, options: &Options) -> Result<OwnedFd, AttachErr
 }
 
 /// The helper's option string. It adds nosuid and nodev for ordinary users itself.
-fn helper_options(options: &Options) -> String {
-    let mut list = vec![
-        format!("fsname={}", escape(&options.source)),
-        format!("subtype={SUBTYPE}"),
-    ];
+fn helper_options(options: &Options) -> OsString {
+    let mut list = OsString::from("fsname=");
+    list.push(escape(&options.source));
+    list.push(format!(",subtype={SUBTYPE}"));
     for (is_set, word) in [
         (!options.makes_root, "default_permissions"),
         (options.is_read_only, "ro"),
@@ -339,15 +352,23 @@ fn helper_options(options: &Options) -> String {
         (options.atime == AtimePolicy::Noatime, "noatime"),
     ] {
         if is_set {
-            list.push(word.to_owned());
+            list.push(",");
+            list.push(word);
         }
     }
-    list.join(",")
+    list
 }
 
 /// A comma in a value has to be told from one between options.
-fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace(',', "\\,")
+fn escape(value: &OsStr) -> OsString {
+    let mut escaped = Vec::with_capacity(value.len());
+    for &byte in value.as_bytes() {
+        if matches!(byte, b'\\' | b',') {
+            escaped.push(b'\\');
+        }
+        escaped.push(byte);
+    }
+    OsString::from_vec(escaped)
 }
 
 /// Takes the device from the helper; `None` when it closes the socket without sending one.

@@ -73,7 +73,7 @@ mod ring;
 mod session;
 mod waiting;
 
-pub use attach::{AttachError, Options, check_mount_point, remount};
+pub use attach::{AttachError, Options, Remounted, check_mount_point, remount};
 pub use convert::View;
 pub use cpu_latency::WakeupLatency;
 pub use detach::{DetachError, detach, remove_dead};

@@ -23,8 +23,9 @@ pub struct MountPoint {
     pub source: OsString,
     /// The file system itself is read-only.
     pub is_read_only: bool,
-    /// Options of the mount and of the file system, as the kernel tells them: "nosuid", "relatime",
-    /// "user_id=0".
+    /// Flags of the mount at this place, as the kernel tells them: "ro", "nosuid", "relatime".
+    pub flags: Vec<String>,
+    /// Options of the file system: "ro", "sync", "user_id=0".
     pub options: Vec<String>,
     /// Of a FUSE mount, the user who mounted it, as the kernel has it (`user_id=`).
     pub owner: Option<u32>,
@@ -36,9 +37,16 @@ impl MountPoint {
         matches!(self.kind.as_str(), "fuse.finefs" | "fuseblk.finefs")
     }
 
-    /// The kernel tells this option.
+    /// The kernel tells this option, of the mount or of the file system.
     pub fn has_option(&self, option: &str) -> bool {
-        self.options.iter().any(|known| known == option)
+        let mut all = self.flags.iter().chain(&self.options);
+        all.any(|known| known == option)
+    }
+
+    /// Nothing can be changed here, but perhaps at another place where the file system is mounted
+    /// (`mount --bind -o ro`).
+    pub fn is_read_only_here_alone(&self) -> bool {
+        !self.is_read_only && self.flags.iter().any(|flag| flag == "ro")
     }
 
     /// True when its server is gone, so that every call at it fails with ENOTCONN. It is asked: of
@@ -91,9 +99,9 @@ fn parse_line(line: &[u8]) -> Option<MountPoint> {
     let source = unescape(fields.next()?);
     let options = fields.next()?.split(|&byte| byte == b',');
     let is_read_only = options.clone().any(|option| option == b"ro");
-    let of_mount = of_mount.split(|&byte| byte == b',');
     let text = |option: &[u8]| String::from_utf8_lossy(option).into_owned();
-    let options: Vec<String> = of_mount.chain(options).map(text).collect();
+    let flags = of_mount.split(|&byte| byte == b',').map(text).collect();
+    let options: Vec<String> = options.map(text).collect();
     let mut values = options
         .iter()
         .filter_map(|option| option.strip_prefix("user_id="));
@@ -104,6 +112,7 @@ fn parse_line(line: &[u8]) -> Option<MountPoint> {
         kind,
         source,
         is_read_only,
+        flags,
         options,
         owner,
     })
@@ -149,6 +158,7 @@ mod tests {
         let mount =
             parse_line(b"1 1 7:0 / /m ro - fuseblk.finefs /dev/loop0 rw,blksize=4096").unwrap();
         assert!(mount.is_finefs() && !mount.is_read_only && mount.owner.is_none());
+        assert!(mount.is_read_only_here_alone() && mount.has_option("ro"));
         // Optional fields before the dash.
         let mount =
             parse_line(b"1 1 8:1 / / rw shared:1 master:2 - ext4 /dev/sda1 ro,x=rw").unwrap();

@@ -256,3 +256,49 @@ fn root_remounts_what_another_user_has_mounted() {
     wait_for_image(&image);
     check(&image);
 }
+
+/// What is read-only at one place stays so there, and nowhere else.
+#[test]
+fn a_remount_of_a_read_only_bind_mount_is_about_that_place() {
+    if !can_mount() {
+        return;
+    }
+    let (place, bound) = (Place::new(), Place::new());
+    let image = place.image("ext4");
+    mount(&image, &place.mount_point(), &[]);
+    let (top, bind) = (place.mount_point(), bound.mount_point());
+    succeed(Command::new("mount").arg("--bind").arg(&top).arg(&bind));
+    succeed(
+        Command::new("mount")
+            .args(["-o", "remount,bind,ro"])
+            .arg(&bind),
+    );
+    let remount = |flags: &str, dir: &Path| {
+        let mut command = finefs();
+        command.args(["remount", "-o", flags]).arg(dir);
+        command
+    };
+    let is_writable = |dir: &Path| fs::write(dir.join("file"), "text").is_ok();
+    succeed(&mut remount("noexec", &bind));
+    let shown = run(Command::new("findmnt").args(["-no", "OPTIONS"]).arg(&bind));
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(
+        shown.starts_with("ro,") && shown.contains("noexec"),
+        "{shown}"
+    );
+    assert!(is_writable(&top) && !is_writable(&bind));
+    let line = fail(&mut remount("sync", &bind));
+    assert!(line.contains("read-only here alone"), "{line}");
+    assert!(is_writable(&top) && !is_writable(&bind));
+    succeed(&mut remount("rw", &bind));
+    assert!(is_writable(&top) && is_writable(&bind));
+    // Of the file system it is for all places, and goes again.
+    succeed(&mut remount("ro", &top));
+    assert!(!is_writable(&top) && !is_writable(&bind));
+    succeed(&mut remount("nosuid", &bind));
+    succeed(&mut remount("rw", &top));
+    assert!(is_writable(&top) && is_writable(&bind));
+    succeed(Command::new("umount").arg(&bind));
+    unmount(&place);
+    check(&image);
+}
