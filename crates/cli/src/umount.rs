@@ -6,11 +6,16 @@
 //! asked for that before the unmount. A server that died has nothing to tell: the image, which is
 //! marked in use while mounted, then still bears the mark.
 //!
+//! Whoever has mounted it has chosen what is shown as mounted: only a name that this user or root
+//! has given is opened, and only a file or a block device. Of another user's mount the server's
+//! word is all there is.
+//!
 //! Of a memory file system there is no image, but the server's end is waited for all the same: its
 //! memory is free then, and its socket gone.
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,9 +23,9 @@ use clap::Args;
 use finefs::front_end::Format;
 use finefs_block::Access;
 use finefs_fuse::MountPoint;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 
-use crate::channel::{Channel, EndWatch};
+use crate::channel::{Change, Channel, EndWatch, WRITE_OUT};
 use crate::target::Target;
 use crate::{CliResult, Failure, progress};
 
@@ -51,6 +56,12 @@ impl Umount {
         let channel = Channel::of(&mount).ok().filter(Channel::is_open);
         // Asked only then: of a server that hangs it would wait.
         let is_dead = channel.is_none() && mount.is_dead();
+        if self.lazy && !is_mounted_elsewhere(&mount) {
+            // Nobody finds its server afterwards, to let those go on who wait.
+            let frozen = channel.as_ref().filter(|one| one.is_frozen() == Ok(true));
+            let thawed = frozen.map_or(Ok(()), |channel| channel.change(Change::Thaw));
+            thawed.map_err(|reason| Failure::new(format!("{place}: {reason}")))?;
+        }
         let end = channel.and_then(|channel| channel.watch_end());
         let detached = progress::during(&format!("unmounting {place}"), || {
             // Who still has something open in a dead mount can do nothing with it.
@@ -72,7 +83,8 @@ impl Umount {
         let report = progress::during(&format!("writing out {source}"), || {
             let report = end.and_then(EndWatch::wait);
             // Without a word it may have died, or have taken too long.
-            image.as_ref().map_or(Ok(()), wait_for).map(|()| report)
+            let wait = |image| wait_for(image, WRITE_OUT);
+            image.as_ref().map_or(Ok(()), wait).map(|()| report)
         });
         let report = report
             .map_err(|error| Failure::new(format!("{source}: cannot wait for it: {error}")))?;
@@ -80,6 +92,12 @@ impl Umount {
             // Its server has not written it, and nobody is to be blamed for what it was like
             // before.
             None if mount.is_read_only => Ok(()),
+            None if !is_trusted(&mount) => Err(Failure::new(format!(
+                "{source}: unmounted, but its server has not told whether everything is on it; \
+                 check it"
+            ))),
+            // What could not be opened then is not opened now.
+            None if image.is_none() && !is_url(&mount) => Ok(()),
             report => check_completeness(Path::new(&mount.source), report),
         }
     }
@@ -101,8 +119,18 @@ fn stop(channel: &Channel, name: &str) -> CliResult<()> {
 
 /// True when the file system is mounted at another place too (`mount --bind`): its server goes on.
 fn is_mounted_still(mount: &MountPoint) -> bool {
-    let is_it = |other: &MountPoint| (other.device, &other.source) == (mount.device, &mount.source);
-    finefs_fuse::mounts().is_ok_and(|all| all.iter().any(is_it))
+    places_of(mount) > 0
+}
+
+/// The same, while it is mounted here.
+fn is_mounted_elsewhere(mount: &MountPoint) -> bool {
+    places_of(mount) > 1
+}
+
+fn places_of(mount: &MountPoint) -> usize {
+    let is_it =
+        |other: &&MountPoint| (other.device, &other.source) == (mount.device, &mount.source);
+    finefs_fuse::mounts().map_or(0, |all| all.iter().filter(is_it).count())
 }
 
 /// False for a memory file system.
@@ -110,31 +138,58 @@ fn has_image(mount: &MountPoint) -> bool {
     Path::new(&mount.source).is_absolute() || finefs_disk::is_url(mount.source.as_os_str())
 }
 
-/// The image, if there is one that this user may open.
-fn open_image(mount: &MountPoint) -> Option<File> {
-    has_image(mount).then(|| File::open(&mount.source).ok())?
+fn is_url(mount: &MountPoint) -> bool {
+    finefs_disk::is_url(mount.source.as_os_str())
 }
 
 /// Whether somebody holds the image for writing, and goes on to do so.
 fn is_in_use(image: &File) -> bool {
-    let deadline = Instant::now() + DEATH_PATIENCE;
-    let lock = || rustix::fs::flock(image, FlockOperation::NonBlockingLockShared);
-    while matches!(lock(), Err(rustix::io::Errno::WOULDBLOCK)) {
-        if Instant::now() > deadline {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    false
+    wait_for(image, DEATH_PATIENCE).is_err()
 }
 
-/// Waits until nobody holds the image for writing.
-fn wait_for(image: &File) -> io::Result<()> {
-    let lock = || rustix::fs::flock(image, FlockOperation::LockShared);
-    match rustix::io::retry_on_intr(lock) {
-        // A storage without locks: then there was none to wait for either.
-        Ok(()) | Err(rustix::io::Errno::NOLCK | rustix::io::Errno::OPNOTSUPP) => Ok(()),
-        Err(error) => Err(error.into()),
+/// What is shown as mounted was named by this user or by root.
+fn is_trusted(mount: &MountPoint) -> bool {
+    let me = rustix::process::geteuid().as_raw();
+    mount.owner.is_some_and(|owner| owner == 0 || owner == me)
+}
+
+/// The image, if there is one that this user may open.
+fn open_image(mount: &MountPoint) -> Option<File> {
+    (has_image(mount) && is_trusted(mount)).then(|| open_storage(Path::new(&mount.source)).ok())?
+}
+
+/// Opens a file or a block device, and nothing that would wait or act upon it.
+fn open_storage(path: &Path) -> io::Result<File> {
+    // This opens nothing yet: what it is is looked at before.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = rustix::fs::open(path, flags, Mode::empty())?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode);
+    if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let same = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(same, flags, Mode::empty())?.into())
+}
+
+/// Waits until nobody holds the image for writing, but not for longer than `patience`: anybody who
+/// may read a file can lock it.
+fn wait_for(image: &File, patience: Duration) -> io::Result<()> {
+    let deadline = Instant::now() + patience;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let lock = || rustix::fs::flock(image, FlockOperation::NonBlockingLockShared);
+        match rustix::io::retry_on_intr(lock) {
+            // A storage without locks: then there was none to wait for either.
+            Ok(()) | Err(rustix::io::Errno::NOLCK | rustix::io::Errno::OPNOTSUPP) => return Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it stays locked"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(Duration::from_millis(50));
     }
 }
 
@@ -180,10 +235,29 @@ mod tests {
         let writer = File::open(image.path()).unwrap();
         rustix::fs::flock(&writer, FlockOperation::LockExclusive).unwrap();
         let reader = File::open(image.path()).unwrap();
-        let waiting = std::thread::spawn(move || wait_for(&reader));
+        let waiting = std::thread::spawn(move || wait_for(&reader, Duration::from_secs(60)));
         std::thread::sleep(std::time::Duration::from_millis(100));
         assert!(!waiting.is_finished());
         drop(writer);
         waiting.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        rustix::fs::flock(image.as_file(), FlockOperation::LockExclusive).unwrap();
+        let reader = open_storage(image.path()).unwrap();
+        let waited = wait_for(&reader, Duration::from_millis(20));
+        assert_eq!(waited.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn only_files_and_block_devices_are_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+        for path in [&fifo, Path::new("/dev/null"), directory.path()] {
+            assert!(open_storage(path).is_err(), "{}", path.display());
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! What holds when an unmount has returned, and what the next mount does about it. These tests need
 //! root and FUSE.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -446,4 +448,76 @@ fn a_bind_mount_is_unmounted_at_once() {
     let content = fs::read_to_string(place.mount_point().join("file"));
     assert_eq!(content.unwrap(), "content");
     succeed(finefs().arg("umount").arg(place.mount_point()));
+}
+
+/// Root opens nothing that an ordinary user has named.
+#[test]
+fn root_unmounts_what_shows_a_pipe_as_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    give_to_user(&place, &image);
+    let script = r#"
+        set -e
+        cd "$PLACE"
+        user mkfifo pipe
+        user ./finefs mount --memory -o "fsname=$PLACE/pipe" mnt
+        timeout 20 ./finefs umount mnt
+        # Nor waits for what somebody else has locked.
+        mke2fs -q -F -t ext4 -E root_owner=65534:65534 image
+        chmod 644 image
+        user cp image other
+        user sh -c 'exec 9< other; flock 9; echo $$ > locker; exec sleep 60' > /dev/null 2>&1 &
+        until test -s locker; do sleep 0.01; done
+        user ./finefs mount --memory -o "fsname=$PLACE/other" mnt
+        timeout 20 ./finefs umount mnt
+        kill $(cat locker)
+    "#;
+    run_beside_user(&place, script);
+}
+
+#[test]
+fn an_image_may_have_a_name_of_any_bytes() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.path().join(OsStr::from_bytes(b"n\xffme"));
+    fs::rename(place.image("ext4"), &image).unwrap();
+    mount(&image, &place.mount_point(), &[]);
+    fs::write(place.mount_point().join("file"), "text").unwrap();
+    // It is found by its name, and waited for.
+    succeed(finefs().arg("sync").arg(&image));
+    succeed(finefs().arg("umount").arg(&image));
+    assert!(!place.is_mounted());
+    check(&image);
+}
+
+/// It is served by as many threads as there can be.
+#[test]
+fn a_server_that_cannot_start_all_threads_serves() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    give_to_user(&place, &image);
+    // A user of its own: the limit is for all processes of one.
+    let script = r#"
+        set -e
+        cd "$PLACE"
+        id=$(id -u games)
+        chown $id . image mnt
+        mke2fs -q -F -t ext4 -E root_owner=$id:$id image
+        one() { setpriv --reuid=$id --regid=$id --clear-groups "$@"; }
+        one prlimit --nproc=40 ./finefs mount -o threads=64 image mnt
+        one sh -c "echo text > mnt/file"
+        timeout 20 ./finefs umount mnt
+        e2fsck -fn image > /dev/null 2>&1
+        test "$(debugfs -R "cat file" image 2> /dev/null)" = text
+        rm -rf /tmp/finefs-$id
+    "#;
+    run_beside_user(&place, script);
 }

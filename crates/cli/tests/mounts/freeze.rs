@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc::channel;
@@ -168,4 +169,59 @@ fn the_kernels_own_freeze_is_refused() {
     assert!(message.contains("not supported"), "{message}");
     fs::write(mount_point.join("file"), b"file").unwrap();
     unmount(&place);
+}
+
+/// Afterwards nobody could: its server is not found without the mount.
+#[test]
+fn a_lazy_unmount_thaws() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let (image, mount_point) = (place.image("ext4"), place.mount_point());
+    mount(&image, &mount_point, &[]);
+    fs::create_dir(mount_point.join("waiting")).unwrap();
+    succeed(finefs().arg("freeze").arg(&mount_point));
+    let waiting = writers(&place, 0);
+    succeed(finefs().args(["umount", "--lazy"]).arg(&mount_point));
+    for writer in waiting {
+        writer.join().unwrap();
+    }
+    wait_for_image(&image);
+    check(&image);
+}
+
+/// What waits for the thaw does not keep the server of an aborted connection.
+#[test]
+fn a_frozen_mount_whose_connection_is_aborted_ends() {
+    if !can_mount() {
+        return;
+    }
+    for ring in ["Y", "N"] {
+        let switch = RingSwitch::set(ring);
+        let place = Place::new();
+        let (image, mount_point) = (place.image("ext4"), place.mount_point());
+        let mut server = mount_in_front(&place, &["-o", "threads=1", image.to_str().unwrap()]);
+        drop(switch);
+        let number = rustix::fs::minor(mount_point.metadata().unwrap().dev());
+        // Each in a file of its own, and more than a thread has places for.
+        let create = |number: usize| fs::File::create(mount_point.join(number.to_string()));
+        let files: Vec<_> = (0..40).map(|number| create(number).unwrap()).collect();
+        succeed(finefs().arg("freeze").arg(&mount_point));
+        let start = |mut file: fs::File| std::thread::spawn(move || file.write_all(b"text"));
+        let waiting: Vec<_> = files.into_iter().map(start).collect();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let connections = Place::new();
+        let all = connections.mount_point();
+        let kind = ["-t", "fusectl", "fusectl"];
+        succeed(Command::new("mount").args(kind).arg(&all));
+        fs::write(all.join(format!("{number}/abort")), "1").unwrap();
+        succeed(Command::new("umount").arg(&all));
+        for writer in waiting {
+            let _ = writer.join().unwrap();
+        }
+        succeed(Command::new("umount").arg("-l").arg(&mount_point));
+        wait_until("the server ends", || server.try_wait().unwrap().is_some());
+        check(&image);
+    }
 }
