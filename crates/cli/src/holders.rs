@@ -108,9 +108,10 @@ impl Unseen {
     }
 }
 
+/// Any bytes: a program names itself (PR_SET_NAME).
 fn command_of(process: &Path) -> io::Result<String> {
-    let name = fs::read_to_string(process.join("comm"))?;
-    Ok(name.trim_end().to_owned())
+    let name = fs::read(process.join("comm"))?;
+    Ok(String::from_utf8_lossy(&name).trim_end().to_owned())
 }
 
 fn of_process(pid: u32, device: Device) -> io::Result<Vec<Holder>> {
@@ -245,5 +246,30 @@ mod tests {
         let own = holders.iter().find(|holder| holder.path == path).unwrap();
         assert_eq!(own.pid, std::process::id());
         assert!(own.may_write());
+    }
+
+    #[test]
+    fn a_name_of_any_bytes_is_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let file = fs::File::create(&path).unwrap();
+        let program = directory
+            .path()
+            .join(std::ffi::OsStr::from_bytes(b"n\xffme"));
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut named = std::process::Command::new(&program);
+        let mut named = named
+            .arg("60")
+            .stdin(file.try_clone().unwrap())
+            .spawn()
+            .unwrap();
+        let found = rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::empty()).unwrap();
+        let uses = of_process(named.id(), (found.stx_dev_major, found.stx_dev_minor));
+        named.kill().unwrap();
+        named.wait().unwrap();
+        let path = path.canonicalize().unwrap();
+        let uses = uses.unwrap();
+        let own = uses.iter().find(|holder| holder.path == path).unwrap();
+        assert_eq!(own.command, "n\u{fffd}me");
     }
 }
