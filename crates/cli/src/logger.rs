@@ -1,16 +1,22 @@
 //! Where messages of a mounted file system go: stderr (in the foreground), a file (`--log`), or
 //! the system log through `/dev/log`.
 //!
+//! A log daemon that was started again may have made its socket anew, so a message that was refused
+//! is sent by a new connection. A confined process can make none (`confine`): its messages are lost
+//! then, but where the socket stays (systemd's does).
+//!
 //! # References
 //! RFC 3164 and syslog(3): `<priority>tag[pid]: message` in one datagram.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixDatagram;
 use std::time::SystemTime;
 
 use finefs_locks::{LockClass, Mutex};
 use log::{Level, LevelFilter, Log, Metadata, Record};
+
+const SYSTEM_LOG: &str = "/dev/log";
 
 /// LOG_DAEMON
 const FACILITY: u32 = 3 << 3;
@@ -48,16 +54,32 @@ pub(crate) fn start(is_verbose: bool) {
 pub(crate) fn redirect(file: Option<File>) {
     LOGGER.set(match file {
         Some(file) => Target::File(file),
-        None => Target::System(connect()),
+        None => Target::System(connect(SYSTEM_LOG)),
     });
 }
 
-fn connect() -> Option<UnixDatagram> {
+fn connect(path: &str) -> Option<UnixDatagram> {
     let socket = UnixDatagram::unbound().ok()?;
     // A system log that does not keep up must not stop the file system.
     socket.set_nonblocking(true).ok()?;
-    socket.connect("/dev/log").ok()?;
+    socket.connect(path).ok()?;
     Some(socket)
+}
+
+/// Sends a message by the socket, or a new one where nobody listens at it any more.
+fn send(socket: &mut Option<UnixDatagram>, path: &str, line: &[u8]) {
+    let is_lost = match socket.as_ref().map(|socket| socket.send(line)) {
+        Some(Ok(_)) => false,
+        Some(Err(error)) => matches!(
+            error.kind(),
+            ErrorKind::ConnectionRefused | ErrorKind::NotConnected | ErrorKind::ConnectionReset
+        ),
+        None => true,
+    };
+    if is_lost && let Some(new) = connect(path) {
+        let _ = new.send(line);
+        *socket = Some(new);
+    }
 }
 
 impl Logger {
@@ -79,8 +101,10 @@ impl Log for Logger {
         let _ = match &mut *self.target.lock() {
             Target::Stderr => writeln!(std::io::stderr(), "finefs: {}", record.args()),
             Target::File(file) => file.write_all(file_line(record).as_bytes()),
-            Target::System(Some(socket)) => socket.send(system_line(record).as_bytes()).map(|_| ()),
-            Target::System(None) => Ok(()),
+            Target::System(socket) => {
+                send(socket, SYSTEM_LOG, system_line(record).as_bytes());
+                Ok(())
+            }
         };
     }
 
@@ -110,4 +134,29 @@ fn file_line(record: &Record<'_>) -> String {
         record.level().as_str().to_lowercase(),
         record.args()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_reach_a_log_daemon_that_was_started_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let name = path.to_str().unwrap();
+        let mut socket = None;
+        send(&mut socket, name, b"nobody listens yet");
+        for line in [b"first", b"again"] {
+            let daemon = UnixDatagram::bind(&path).unwrap();
+            daemon.set_nonblocking(true).unwrap();
+            send(&mut socket, name, line);
+            let mut received = [0; 16];
+            let length = daemon.recv(&mut received).unwrap();
+            assert_eq!(&received[..length], line);
+            drop(daemon);
+            send(&mut socket, name, b"lost");
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
 }
