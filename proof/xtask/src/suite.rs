@@ -33,12 +33,14 @@ pub struct Options {
     lanes: Option<usize>,
 }
 
-/// The tests for shuttle that lie in a library, beside what they look into: its package, and a part
-/// of their names. The others there cannot run under shuttle.
+/// The tests for shuttle that lie in a library, beside what they look into: its package, whose
+/// manifest names its library [`SHUTTLE_INSIDE`] as a program of tests, and a part of their names.
+/// The others there cannot run under shuttle.
 const SHUTTLE_IN_LIBRARY: [(&str, &str); 2] = [
     ("finefs-namespace", "while_their_bucket_is_cut"),
     ("finefs-namespace", "all_unsynced_blocks"),
 ];
+const SHUTTLE_INSIDE: &str = "shuttle_inside";
 const BUILD_LIMIT: Duration = Duration::from_secs(3000);
 /// Of a proof or a program of tests, and of one in full size.
 const PROOF_LIMIT: Duration = Duration::from_secs(3000);
@@ -67,7 +69,7 @@ const SECONDS: &[(&str, u64)] = &[
     (TESTS_BUILT, 580),
     (UNIT, 450),
     ("prove nfs", 430),
-    (SHUTTLE_BUILT, 400),
+    (SHUTTLE_BUILT, 200),
     (PROGRAMS_BUILT, 270),
     ("prove reiserfs", 180),
     ("prove crash", 130),
@@ -291,12 +293,12 @@ impl<'a> Suite<'a> {
         let mut steps = vec![build.builds_in(DEBUG)];
         for (package, test) in shuttle {
             let name = format!("shuttle {package} {test}");
-            let run = move |_: &mut String| self.under_shuttle(&package, Some(&test), None);
+            let run = move |_: &mut String| self.under_shuttle(&package, &test, None);
             steps.push(Step::new(name, run).needs(SHUTTLE_BUILT));
         }
         for (package, test) in SHUTTLE_IN_LIBRARY {
             let name = format!("shuttle {package} {test}");
-            let run = move |_: &mut String| self.under_shuttle(package, None, Some(test));
+            let run = move |_: &mut String| self.under_shuttle(package, SHUTTLE_INSIDE, Some(test));
             steps.push(Step::new(name, run).needs(SHUTTLE_BUILT));
         }
         for (package, test) in found("loom") {
@@ -307,17 +309,11 @@ impl<'a> Suite<'a> {
         steps
     }
 
-    /// Runs the tests of a file, or those of the library with `filter` in their names.
-    fn under_shuttle(
-        &self,
-        package: &str,
-        file: Option<&str>,
-        filter: Option<&str>,
-    ) -> Result<String> {
+    /// Runs the tests of a program, or those with `filter` in their names.
+    fn under_shuttle(&self, package: &str, target: &str, filter: Option<&str>) -> Result<String> {
         let programs = self.shuttle.get().context("they are built")?;
         let is_it = |program: &&Program| {
-            let target = (!program.is_beside_code).then_some(program.target.as_str());
-            program.package == package && target == file
+            !program.is_beside_code && program.package == package && program.target == target
         };
         let program = programs.iter().find(is_it).context("no such tests")?;
         let how = How {
@@ -427,14 +423,12 @@ pub(crate) fn cargo<'a>(name: &str, args: &[&str]) -> Step<'a> {
     })
 }
 
-/// The tests for shuttle of these packages, all in one build.
+/// The tests for shuttle of these packages, all in one build: of the workspace, as all others are
+/// built, so that only what hangs on the feature is built again.
 fn build_for_shuttle(packages: &[String]) -> Result<Vec<Program>> {
     let features = packages.iter().map(|package| format!("{package}/shuttle"));
     let features = features.collect::<Vec<_>>().join(",");
-    let mut args = vec!["--features", &features, "--test", "shuttle*", "--lib"];
-    for package in packages {
-        args.extend(["-p", package]);
-    }
+    let args = ["--workspace", "--features", &features, "--test", "shuttle*"];
     test_programs::build(&args, &[], BUILD_LIMIT)
 }
 

@@ -70,7 +70,8 @@ impl Workspace {
                     if !matches!(name.as_str(), "target" | ".git") {
                         todo.push(path);
                     }
-                } else {
+                } else if entry.file_type()?.is_file() {
+                    // What a link leads to is read in its own place.
                     workspace.read_file(path, &name)?;
                 }
             }
