@@ -100,7 +100,7 @@ pub fn run(
                 records += synced.appended;
                 versions += synced.replaced;
             }
-            let is_proof = times == 0 || files as u64 + records as u64 + versions as u64 > 0;
+            let is_proof = times == 0 || files as u64 + records + versions > 0;
             ensure!(is_proof, "nothing was synced before a kill");
             Ok(format!(
                 "synced and there: {files} files, {records} records, {versions} replacements"
