@@ -6,12 +6,16 @@
 //!
 //! Reference: Linux `Documentation/filesystems/fsverity.rst`, `ext4/verity.rst`.
 
+mod seal;
+
 use core::ops::Range;
 
 use sha2::{Digest, Sha256, Sha512};
 
 use crate::bytes::{Field, clip, get_array, le32};
 use crate::error::{Incompatible, Result, need};
+
+pub use seal::Seal;
 
 /// The least length of a descriptor; a signature may follow.
 pub const DESCRIPTOR_SIZE: usize = 256;
@@ -31,6 +35,39 @@ enum Algorithm {
     Sha512,
 }
 
+impl Algorithm {
+    fn of_number(number: u8) -> Option<Algorithm> {
+        match number {
+            1 => Some(Algorithm::Sha256),
+            2 => Some(Algorithm::Sha512),
+            _ => None,
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Algorithm::Sha256 => 1,
+            Algorithm::Sha512 => 2,
+        }
+    }
+
+    fn hash_bytes(self) -> usize {
+        match self {
+            Algorithm::Sha256 => 32,
+            Algorithm::Sha512 => 64,
+        }
+    }
+
+    /// A salt as it goes before each block: padded to the block of the hash function.
+    fn padded(self, salt: &[u8]) -> Vec<u8> {
+        let mut salt = salt.to_vec();
+        if !salt.is_empty() {
+            salt.resize(2 * self.hash_bytes(), 0);
+        }
+        salt
+    }
+}
+
 /// What a descriptor says.
 #[derive(Clone, Debug)]
 pub struct Descriptor {
@@ -48,25 +85,19 @@ impl Descriptor {
     pub fn parse(bytes: &[u8]) -> Result<Descriptor> {
         need("verity descriptor", DESCRIPTOR_SIZE, bytes.len())?;
         let [version, algorithm, block_bits, salt_bytes] = get_array(bytes, 0);
-        let (algorithm, hash_bytes, hash_block) = match algorithm {
-            1 => (Algorithm::Sha256, 32, 64),
-            2 => (Algorithm::Sha512, 64, 128),
-            other => return Err(Incompatible::Verity(other).into()),
-        };
+        let known = Algorithm::of_number(algorithm);
+        let algorithm = known.ok_or(Incompatible::Verity(algorithm))?;
         let salt_bytes = usize::from(salt_bytes);
         if version != 1 || !(10..=16).contains(&block_bits) || salt_bytes > SALT_MAX {
             return Err(Incompatible::Verity(version).into());
         }
-        let mut salt = clip(bytes, 16 + HASH_MAX..16 + HASH_MAX + salt_bytes).to_vec();
-        if salt_bytes > 0 {
-            salt.resize(hash_block, 0);
-        }
+        let salt = clip(bytes, 16 + HASH_MAX..16 + HASH_MAX + salt_bytes);
         Ok(Descriptor {
             algorithm,
             block_bytes: 1 << block_bits,
             data_bytes: u64::get_le(bytes, 8),
-            root: clip(bytes, 16..16 + hash_bytes).to_vec(),
-            salt,
+            root: clip(bytes, 16..16 + algorithm.hash_bytes()).to_vec(),
+            salt: algorithm.padded(salt),
         })
     }
 
@@ -77,10 +108,7 @@ impl Descriptor {
 
     /// The number of the hash function, as fs-verity has it.
     pub fn algorithm_number(&self) -> u16 {
-        match self.algorithm {
-            Algorithm::Sha256 => 1,
-            Algorithm::Sha512 => 2,
-        }
+        self.algorithm.number().into()
     }
 
     /// What fs-verity knows the file by: the hash of the descriptor (these are its bytes) without

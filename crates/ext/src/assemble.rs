@@ -54,6 +54,7 @@ pub(crate) fn assemble(parts: Parts, options: &ExtOptions) -> ExtState {
         Some(_) => Allocator::repeatable(layout, &counts, seed_of(&superblock)),
     };
     let has_projects = superblock.ro_compat().contains(RoCompat::PROJECT);
+    let has_verity = superblock.ro_compat().contains(RoCompat::VERITY);
     let may_be_encrypted = superblock.incompat().contains(Incompat::ENCRYPT);
     let block_bytes = geometry.block_size as usize;
     let keyring = (may_be_encrypted && !options.keys.is_empty()).then(|| {
@@ -100,6 +101,7 @@ pub(crate) fn assemble(parts: Parts, options: &ExtOptions) -> ExtState {
         bulk_load: options.bulk_load,
         quotas: OnceLock::new(),
         has_projects,
+        has_verity,
         keyring,
     }
 }

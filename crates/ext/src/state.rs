@@ -163,6 +163,8 @@ pub(crate) struct ExtState {
     pub keyring: Option<Keyring>,
     /// Inodes have projects.
     pub has_projects: bool,
+    /// Files can be sealed.
+    pub has_verity: bool,
     /// What users, groups and projects have, where the image keeps account of that and may be
     /// written; set once, at mount.
     pub quotas: OnceLock<Quotas>,

@@ -14,8 +14,8 @@ use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::{
     Allowance, Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, ContentPlace,
     DirectoryImage, Error, Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeForm,
-    InodeImage, PlacedName, Plan, QuotaAccount, QuotaChange, QuotaOwners, ReadAt, Result, StatFs,
-    Store, VerityDigest, write_padded,
+    InodeImage, PlacedName, Plan, QuotaAccount, QuotaChange, QuotaOwners, ReadAt, Result,
+    SealParameters, StatFs, Store, VerityDigest, write_padded,
 };
 
 use crate::apply::ImageCost;
@@ -490,6 +490,15 @@ impl Store for ExtStore {
     fn allowance(&self, owners: QuotaOwners, id: u32) -> Allowance {
         let quotas = self.state.quotas.get();
         quotas.map_or_else(Allowance::default, |quotas| quotas.allowance(owners, id))
+    }
+
+    fn seal(
+        &self,
+        size_bytes: u64,
+        parameters: &SealParameters<'_>,
+        read: &ReadAt<'_>,
+    ) -> Result<(u64, Vec<u8>)> {
+        verity::seal(&self.state, size_bytes, parameters, read)
     }
 
     fn quota(&self, owners: QuotaOwners, id: u32) -> Result<QuotaAccount> {

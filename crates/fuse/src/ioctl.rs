@@ -16,7 +16,7 @@
 //! FS_IOC_READ_VERITY_METADATA has its buffer behind a pointer, which the kernel does not follow:
 //! it cannot be answered.
 
-use finefs_namespace::types::{AccessChecks, Caller, Ino};
+use finefs_namespace::types::{AccessChecks, Caller, Ino, SealParameters};
 use finefs_namespace::{Error, FileFlags, Namespace, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -50,7 +50,13 @@ const FITRIM: u32 = command(READ | WRITE, b'X' as u32, 121, size_of::<TrimRange>
 /// `struct fsverity_digest` without its digest, for which the kernel passes on as much room as the
 /// program says that it has; before Linux 6.10 it does not.
 const MEASURE_VERITY: u32 = command(READ | WRITE, b'f' as u32, 134, DIGEST_HEAD);
+/// FS_IOC_ENABLE_VERITY: the kernel passes salt and signature on behind the argument.
+const ENABLE_VERITY: u32 = command(WRITE, b'f' as u32, 133, size_of::<EnableVerity>());
 const DIGEST_HEAD: usize = size_of::<DigestHead>();
+
+/// FS_VERITY_MAX_SALT_SIZE and FS_VERITY_MAX_SIGNATURE_SIZE
+const SALT_MAX: usize = 32;
+const SIGNATURE_MAX: usize = 16128;
 
 /// FSLABEL_MAX
 const LABEL_BYTES: usize = 256;
@@ -73,6 +79,21 @@ struct FsXattr {
 struct DigestHead {
     algorithm: u16,
     size: u16,
+}
+
+/// `struct fsverity_enable_arg`
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct EnableVerity {
+    version: u32,
+    algorithm: u32,
+    block_bytes: u32,
+    salt_bytes: u32,
+    salt: u64,
+    signature_bytes: u32,
+    reserved: u32,
+    signature: u64,
+    more_reserved: [u64; 11],
 }
 
 /// `struct fstrim_range`
@@ -117,11 +138,12 @@ pub(crate) fn is_slow(fixed: &[u8]) -> bool {
     })
 }
 
-/// True for a command after which a file is immutable or append-only.
+/// True for a command after which a file is immutable, append-only or sealed.
 pub(crate) fn protects_data(command: u32, input: &[u8]) -> bool {
     let flags = match command {
         SETFLAGS | SETFLAGS_32 => argument(input).map(FileFlags::from_bits_retain),
         FSSETXATTR => argument::<FsXattr>(input).map(|given| given.file_flags()),
+        ENABLE_VERITY => return true,
         _ => return false,
     };
     flags.is_ok_and(|flags| flags.intersects(FileFlags::PRIVILEGED))
@@ -129,7 +151,7 @@ pub(crate) fn protects_data(command: u32, input: &[u8]) -> bool {
 
 /// True for a command that changes attributes which the kernel keeps: the time of change.
 pub(crate) fn changes_attributes(command: u32) -> bool {
-    matches!(command, SETFLAGS | SETFLAGS_32 | FSSETXATTR)
+    matches!(command, SETFLAGS | SETFLAGS_32 | FSSETXATTR | ENABLE_VERITY)
 }
 
 /// What a command is answered with.
@@ -198,9 +220,39 @@ pub(crate) fn serve(
             let length = namespace.trim(caller, given.start..end, given.min_length)?;
             TrimRange { length, ..given }.as_bytes().to_vec()
         }
+        ENABLE_VERITY => return sealed(namespace, &checked(caller, owner)?, ino, input),
         MEASURE_VERITY => return measured(namespace, ino, input),
         _ => return Ok(Answer::Refused(libc::ENOTTY)),
     }))
+}
+
+/// ENABLE_VERITY: its argument, the salt and the signature.
+fn sealed(namespace: &Namespace, caller: &Caller, ino: Ino, input: &[u8]) -> Result<Answer> {
+    let given: EnableVerity = argument(input)?;
+    let is_known = given.version == 1 && given.reserved == 0 && given.more_reserved == [0; 11];
+    if !is_known || !given.block_bytes.is_power_of_two() || given.block_bytes < 1024 {
+        return Err(Error::Invalid);
+    }
+    let (salt_bytes, signature_bytes) = (given.salt_bytes as usize, given.signature_bytes as usize);
+    if salt_bytes > SALT_MAX || signature_bytes > SIGNATURE_MAX {
+        return Ok(Answer::Refused(libc::EMSGSIZE));
+    }
+    if !matches!(given.algorithm, 1 | 2) {
+        return Ok(Answer::Refused(libc::ENOPKG));
+    }
+    let behind = input.get(size_of::<EnableVerity>()..).unwrap_or_default();
+    let Some((salt, signature)) = behind.split_at_checked(salt_bytes) else {
+        return Err(Error::Invalid);
+    };
+    let signature = signature.get(..signature_bytes).ok_or(Error::Invalid)?;
+    let parameters = SealParameters {
+        algorithm: given.algorithm as u16,
+        block_bytes: given.block_bytes,
+        salt,
+        signature,
+    };
+    namespace.seal(caller, ino, &parameters)?;
+    Ok(Answer::Given(Vec::new()))
 }
 
 /// MEASURE_VERITY: the input is what the program has room for.
@@ -274,6 +326,7 @@ mod tests {
         assert_eq!(SETFSLABEL, 0x4100_9432);
         assert_eq!(FITRIM, 0xc018_5879);
         assert_eq!(MEASURE_VERITY, 0xc004_6686);
+        assert_eq!(ENABLE_VERITY, 0x4080_6685);
     }
 
     #[test]

@@ -119,3 +119,50 @@ fn a_copy_that_keeps_all_tells_of_lost_seals() {
     }
     check(&image);
 }
+
+#[test]
+fn a_file_is_sealed_in_a_mount() {
+    if !can_mount() || !has("fsverity") {
+        return;
+    }
+    let place = Place::new();
+    let (image, dir) = (place.image("ext4"), place.mount_point());
+    let mut make = Command::new("mke2fs");
+    succeed(
+        make.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", "verity"])
+            .arg(&image),
+    );
+    mount(&image, &dir, &[]);
+    let data: Vec<u8> = (0..300_000_u32).map(|at| (at / 7) as u8).collect();
+    let (file, copy) = (dir.join("file"), place.path().join("copy"));
+    fs::write(&file, &data).unwrap();
+    fs::write(&copy, &data).unwrap();
+    let enable = |file: &Path| {
+        run(Command::new("fsverity")
+            .arg("enable")
+            .arg(file)
+            .args(["--salt=aabb"]))
+    };
+    let output = enable(&file);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    if error.contains("Inappropriate ioctl") {
+        // A kernel before 6.10 does not pass it on.
+        unmount(&place);
+        return;
+    }
+    assert!(output.status.success(), "{output:?}");
+    let refused = enable(&file);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(error.contains("File exists"), "{error}");
+    let refused = fs::OpenOptions::new().write(true).open(&file);
+    let written = refused.and_then(|mut file| std::io::Write::write_all(&mut file, b"x"));
+    assert_eq!(written.unwrap_err().raw_os_error(), Some(libc::EPERM));
+    let expected = told(&["digest", "--salt=aabb"], &copy);
+    assert_eq!(told(&["measure"], &file), expected);
+    unmount(&place);
+    check(&image);
+    mount(&image, &dir, &["-r"]);
+    assert!(fs::read(&file).unwrap() == data);
+    assert_eq!(told(&["measure"], &file), expected);
+    unmount(&place);
+}

@@ -20,6 +20,9 @@ use crate::state::ExtState;
 /// Flags that belong to the user of a file; the others are the format's own.
 const USER_FLAGS: InodeFlags = InodeFlags::from_bits_retain(FileFlags::SETTABLE.bits());
 
+/// Those of regular files: they can be sealed.
+const USER_FILE_FLAGS: InodeFlags = USER_FLAGS.union(InodeFlags::VERITY);
+
 /// Those of directories: they can be made to fold case.
 const USER_DIRECTORY_FLAGS: InodeFlags = USER_FLAGS.union(InodeFlags::CASEFOLD);
 
@@ -93,6 +96,7 @@ impl InodeEdit {
         self.disk.set_gid(attributes.gid);
         let of_user = match kind {
             FileKind::Directory => USER_DIRECTORY_FLAGS,
+            FileKind::Regular => USER_FILE_FLAGS,
             _ => USER_FLAGS,
         };
         let user = InodeFlags::from_bits_retain(attributes.flags.bits()) & of_user;

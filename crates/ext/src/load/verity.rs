@@ -6,8 +6,10 @@
 
 use finefs_ext_disk::error::DiskError;
 use finefs_ext_disk::inode::Inode;
-use finefs_ext_disk::verity::{DESCRIPTOR_SIZE, DESCRIPTOR_SIZE_MAX, Descriptor};
-use finefs_namespace::{BlockNo, ContentPlace, Error, Extent, Ino, ReadAt, Result, VerityDigest};
+use finefs_ext_disk::verity::{DESCRIPTOR_SIZE, DESCRIPTOR_SIZE_MAX, Descriptor, Seal};
+use finefs_namespace::{
+    BlockNo, ContentPlace, Error, Extent, Ino, ReadAt, Result, SealParameters, VerityDigest,
+};
 
 use super::{content, encryption};
 use crate::crypt::{ContentCipher, FileCipher};
@@ -69,6 +71,32 @@ pub(crate) fn digest(
         algorithm: descriptor.algorithm_number(),
         bytes: descriptor.file_digest(&bytes),
     })
+}
+
+/// What seals a file of so many bytes, and where it goes; see `Store::seal`.
+pub(crate) fn seal(
+    state: &ExtState,
+    size_bytes: u64,
+    parameters: &SealParameters<'_>,
+    read: &ReadAt<'_>,
+) -> Result<(u64, Vec<u8>)> {
+    if !state.has_verity {
+        return Err(Error::NotSupported);
+    }
+    let block_bytes = state.geometry.block_size;
+    if parameters.block_bytes > block_bytes {
+        return Err(Error::Invalid);
+    }
+    let cluster_bytes = u64::from(block_bytes) * u64::from(state.geometry.cluster_ratio);
+    let SealParameters {
+        algorithm,
+        block_bytes: hashed,
+        salt,
+        signature,
+    } = *parameters;
+    let seal = Seal::new(size_bytes, algorithm, hashed, salt, signature);
+    seal.map_err(|_| Error::Invalid)?
+        .build((block_bytes as usize, cluster_bytes as usize), read)
 }
 
 fn broken(ino: Ino, what: &str) -> Error {

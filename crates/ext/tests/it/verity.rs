@@ -7,7 +7,9 @@ use std::process::Command;
 use crate::image::{assert_clean, run};
 use crate::trial;
 use finefs_ext::OnError;
-use finefs_namespace::{AllocateMode, Caller, Error, Ino, Namespace, SetAttributes};
+use finefs_namespace::{
+    AllocateMode, Caller, Error, Ino, Namespace, SealParameters, SetAttributes,
+};
 
 /// An image with a sealed file "sealed", as the kernel lays it out, of so many bytes.
 fn make(directory: &Path, length: usize, arguments: &[&str]) -> (PathBuf, Vec<u8>) {
@@ -159,4 +161,110 @@ fn data_that_was_not_sealed_is_not_read() {
     );
     namespace.forget(ino, 1);
     namespace.shut_down().unwrap();
+}
+
+/// Seals a file of so many bytes on a new image, which e2fsck finds clean then; it reads as before,
+/// also by another mount, has the digest that fsverity computes, and changes no more.
+fn seal_one(length: usize, features: &str, arguments: &[&str], parameters: &SealParameters<'_>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let data: Vec<u8> = (0..length).map(|i| (i * 31 + i / 777) as u8).collect();
+    fs::write(path("data"), &data).unwrap();
+    let image = path("image");
+    let mut command = Command::new("mke2fs");
+    command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", features]);
+    run(command.arg(&image).arg("64M"));
+    let caller = Caller::root();
+    let namespace = trial::open_with(&image, OnError::Continue);
+    let root = namespace.root();
+    let file = namespace
+        .create_file(&caller, root, b"sealed", 0o600)
+        .unwrap();
+    let ino = file.ino;
+    assert_eq!(namespace.write(ino, 0, &data).unwrap(), length);
+    // What lies behind the end goes.
+    let behind = AllocateMode::KeepSize;
+    namespace
+        .allocate(ino, behind, length as u64, 500_000)
+        .unwrap();
+    let other = Caller {
+        uid: 7,
+        checks: finefs_namespace::AccessChecks::Needed,
+        ..Caller::root()
+    };
+    assert_eq!(
+        namespace.seal(&other, ino, parameters),
+        Err(Error::NotPermitted)
+    );
+    namespace.seal(&caller, ino, parameters).unwrap();
+    let check = |namespace: &Namespace| {
+        let mut read = vec![0; length + 10];
+        assert_eq!(namespace.read(ino, 0, &mut read), Ok(length));
+        assert!(read[..length] == data);
+        let digest = namespace.verity_digest(ino).unwrap();
+        assert_eq!(digest.bytes, printed_digest(&path("data"), arguments));
+        let denied = Err(Error::NotPermitted);
+        assert_eq!(namespace.write(ino, 0, b"x").map(|_| ()), denied);
+        assert_eq!(namespace.seal(&caller, ino, parameters), Err(Error::Exists));
+        assert_eq!(namespace.attributes(ino).unwrap().size_bytes, length as u64);
+    };
+    check(&namespace);
+    let directories = namespace.seal(&caller, root, parameters);
+    assert_eq!(directories, Err(Error::IsADirectory));
+    namespace.forget(ino, 1);
+    namespace.shut_down().unwrap();
+    drop(namespace);
+    assert_clean(&image);
+    let (namespace, again) = open(&image);
+    assert_eq!(again, ino);
+    check(&namespace);
+    namespace.forget(ino, 1);
+    namespace.shut_down().unwrap();
+}
+
+#[test]
+fn files_are_sealed() {
+    let plain = SealParameters::default();
+    for length in [0, 1, 4096, 65536, 65537, 1_000_000] {
+        seal_one(length, "verity", &[], &plain);
+    }
+    let salted = SealParameters {
+        algorithm: 2,
+        block_bytes: 1024,
+        salt: &[0xaa, 0xbb],
+        ..plain
+    };
+    let words = ["--hash-alg=sha512", "--block-size=1024", "--salt=aabb"];
+    seal_one(300_000, "verity", &words, &salted);
+    seal_one(70_000, "verity,bigalloc", &[], &plain);
+    seal_one(50, "verity,inline_data", &[], &plain);
+    seal_one(5000, "verity,^has_journal", &[], &plain);
+}
+
+#[test]
+fn what_cannot_be_sealed_stays_as_it_is() {
+    for (features, expected) in [
+        ("^verity", Error::NotSupported),
+        ("verity,^extents,^64bit", Error::NotSupported),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let image = directory.path().join("image");
+        let mut command = Command::new("mke2fs");
+        command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", features]);
+        run(command.arg(&image).arg("32M"));
+        let (caller, namespace) = (Caller::root(), trial::open_with(&image, OnError::Continue));
+        let root = namespace.root();
+        let ino = namespace
+            .create_file(&caller, root, b"file", 0o600)
+            .unwrap()
+            .ino;
+        namespace.write(ino, 0, b"data").unwrap();
+        let sealed = namespace.seal(&caller, ino, &SealParameters::default());
+        assert_eq!(sealed, Err(expected), "{features}");
+        assert_eq!(namespace.write(ino, 0, b"more"), Ok(4));
+        namespace.forget(ino, 1);
+        namespace.shut_down().unwrap();
+        drop(namespace);
+        assert_clean(&image);
+    }
 }

@@ -43,7 +43,9 @@ use crate::base::parallel::CommitThreads;
 pub use crate::base::quotas::{
     Allowance, Charge, Limited, QuotaAccount, QuotaChange, QuotaLimits, QuotaOwners,
 };
-use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times, VerityDigest};
+use crate::base::types::{
+    Attributes, BlockNo, FileKind, Ino, SealParameters, StatFs, Times, VerityDigest,
+};
 
 /// Facts about a store that do not change while it is mounted.
 #[derive(Clone, Debug)]
@@ -466,6 +468,19 @@ pub trait Store: Send + Sync + 'static {
     /// reads what lies in them, also behind the end of the file.
     fn verity_digest(&self, ino: Ino, end_bytes: u64, read: &ReadAt<'_>) -> Result<VerityDigest> {
         let _ = (ino, end_bytes, read);
+        Err(Error::NotSupported)
+    }
+
+    /// What seals a file of so many bytes ([`FileFlags::VERITY`]) whose data `read` reads: where
+    /// behind them it goes, in bytes from the start of the file, and what goes there, whole blocks.
+    /// `Error::NotSupported` where files cannot be sealed.
+    fn seal(
+        &self,
+        size_bytes: u64,
+        parameters: &SealParameters<'_>,
+        read: &ReadAt<'_>,
+    ) -> Result<(u64, Vec<u8>)> {
+        let _ = (size_bytes, parameters, read);
         Err(Error::NotSupported)
     }
 

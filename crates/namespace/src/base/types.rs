@@ -261,3 +261,28 @@ pub struct VerityDigest {
     /// The digest.
     pub bytes: Vec<u8>,
 }
+
+/// How a file is to be sealed (FS_IOC_ENABLE_VERITY).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealParameters<'a> {
+    /// The number of the hash function, as in [`VerityDigest`].
+    pub algorithm: u16,
+    /// Bytes that are hashed at a time: a power of two, 1024 at least and a block at most.
+    pub block_bytes: u32,
+    /// Goes before all that is hashed; 32 bytes at most.
+    pub salt: &'a [u8],
+    /// Is kept with the file, and not looked at.
+    pub signature: &'a [u8],
+}
+
+impl Default for SealParameters<'_> {
+    /// SHA-256 of 4,096 bytes, no salt, no signature.
+    fn default() -> Self {
+        SealParameters {
+            algorithm: 1,
+            block_bytes: 4096,
+            salt: &[],
+            signature: &[],
+        }
+    }
+}

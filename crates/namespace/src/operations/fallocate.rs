@@ -265,7 +265,12 @@ impl Namespace {
     }
 
     /// Frees the whole clusters of a range and zeroes what it has of others at its ends.
-    fn punch(&self, file: &File<'_>, (from, to): (u64, u64), guard: &Guard) -> Result<()> {
+    pub(crate) fn punch(
+        &self,
+        file: &File<'_>,
+        (from, to): (u64, u64),
+        guard: &Guard,
+    ) -> Result<()> {
         let inode = file.inode;
         // A hole that reaches the end of file takes the file's last block whole: nothing is left in
         // it.
