@@ -264,12 +264,20 @@ mod tests {
             .spawn()
             .unwrap();
         let found = rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::empty()).unwrap();
-        let uses = of_process(named.id(), (found.stx_dev_major, found.stx_dev_minor));
+        let device = (found.stx_dev_major, found.stx_dev_minor);
+        let path = path.canonicalize().unwrap();
+        let is_seen = || {
+            let uses = of_process(named.id(), device).unwrap_or_default();
+            let mut own = uses.iter().filter(|holder| holder.path == path);
+            own.any(|holder| holder.command == "n\u{fffd}me")
+        };
+        // The kernel says that the program runs before it has its name.
+        let is_shown = (0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            is_seen()
+        });
         named.kill().unwrap();
         named.wait().unwrap();
-        let path = path.canonicalize().unwrap();
-        let uses = uses.unwrap();
-        let own = uses.iter().find(|holder| holder.path == path).unwrap();
-        assert_eq!(own.command, "n\u{fffd}me");
+        assert!(is_shown);
     }
 }

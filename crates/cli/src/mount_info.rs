@@ -72,7 +72,7 @@ impl MountInfo {
     fn gather(mount: &MountPoint) -> CliResult<MountInfo> {
         let channel = Channel::of(mount).ok();
         let mut options: Vec<String> = Vec::new();
-        for option in &mount.options {
+        for option in mount.flags.iter().chain(&mount.options) {
             if !options.contains(option) {
                 options.push(option.clone());
             }
