@@ -44,7 +44,7 @@ pub use crate::base::quotas::{
     Allowance, Charge, Limited, QuotaAccount, QuotaChange, QuotaLimits, QuotaOwners,
 };
 use crate::base::types::{
-    Attributes, BlockNo, FileKind, Ino, SealParameters, StatFs, Times, VerityDigest,
+    Attributes, BlockNo, FileKind, Ino, ReadAt, SealParameters, StatFs, Times, VerityDigest,
 };
 
 /// Facts about a store that do not change while it is mounted.
@@ -180,9 +180,6 @@ pub struct ContentPlace {
     /// The block within the file that the first of the blocks holds.
     pub logical: u64,
 }
-
-/// Reads bytes of a file from a place on, in bytes.
-pub type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<()> + 'a;
 
 /// One change of a file's mapping. The changes of a file are applied in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -471,9 +468,8 @@ pub trait Store: Send + Sync + 'static {
         Err(Error::NotSupported)
     }
 
-    /// What seals a file of so many bytes ([`FileFlags::VERITY`]) whose data `read` reads: where
-    /// behind them it goes, in bytes from the start of the file, and what goes there, whole blocks.
-    /// `Error::NotSupported` where files cannot be sealed.
+    /// What seals a file of so many bytes ([`FileFlags::VERITY`]): where it goes, behind the data,
+    /// and whole blocks of bytes. `Error::NotSupported` where files cannot be sealed.
     fn seal(
         &self,
         size_bytes: u64,

@@ -286,3 +286,6 @@ impl Default for SealParameters<'_> {
         }
     }
 }
+
+/// Reads bytes of a file from a place on, in bytes.
+pub type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> crate::base::error::Result<()> + 'a;
