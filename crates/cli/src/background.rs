@@ -241,8 +241,8 @@ fn look_after(watched: &Watched, was_usable: bool) {
         clean_up(&watched.mount_point);
     } else {
         log::error!(
-            "the server of {place} was killed; every call there fails until `finefs umount {place}` \
-             takes the mount away, or it is mounted again; then check the image with fsck"
+            "the server of {place} was killed; every call there fails until it is mounted again, \
+             or `finefs umount {place}` takes the mount away; then check the image with fsck"
         );
     }
 }

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256, Sha512};
 use crate::bytes::{Field, clip, get_array, le32};
 use crate::error::{Incompatible, Result, need};
 
-pub use seal::Seal;
+pub use seal::{PLACE_BYTES, Seal};
 
 /// The least length of a descriptor; a signature may follow.
 pub const DESCRIPTOR_SIZE: usize = 256;

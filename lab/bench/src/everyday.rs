@@ -349,7 +349,8 @@ fn kinds(log: &str) -> Vec<(String, u64)> {
 
 fn print(variants: &[&Variant], took: &[Vec<Vec<f64>>], options: &Options) {
     println!(
-        "Seconds on a tree of {} files, medians of {}; in brackets times the kernel's, the median of the rounds'.\n",
+        "Seconds on a tree of {} files, medians of {}; in brackets times the kernel's, the median \
+         of the rounds'.\n",
         options.files, options.rounds
     );
     let kernel = variants

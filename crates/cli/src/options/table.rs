@@ -194,9 +194,9 @@ static ACCESS: &[Row] = &[
                 o.kernel.has_xattrs = name == "xattr";
                 o.has_acls &= o.kernel.has_xattrs;
             }),
-            "extended attributes can be read and set (default), or there are none, and no ACLs; the \
-             kernel then does not ask for one at each first write and chown, which spares a fifth \
-             of what unpacking small files takes",
+            "extended attributes can be read and set (default), or there are none, and no ACLs; \
+             then the kernel does not ask for one at each first write and chown, which is a fifth \
+             of the requests where small files are unpacked",
         ),
     ),
     row(
@@ -306,8 +306,8 @@ static WRITING: &[Row] = &[
         &["data_cache"],
         Done(
             data_cache,
-            "of it, memory for what is written to files, until the commit and after it, 1m at least \
-             (default: three eighths, at most 1g)",
+            "of it, memory for what is written to files, until the commit and after it, 1m at \
+             least (default: three eighths, at most 1g)",
         ),
     )
     .takes("SIZE", "64m")
@@ -491,9 +491,9 @@ static SERVER: &[Row] = &[
         &["auto_unmount"],
         Done(
             set!(|o| o.is_auto_unmounted = true),
-            "when the server is killed the mount is taken away, and programs go on in the directory \
-             below it; without, every call at the mount fails (ENOTCONN) until finefs umount or \
-             finefs mount",
+            "when the server is killed the mount is taken away, and programs go on in the \
+             directory below it; without, every call at the mount fails (ENOTCONN) until \
+             finefs umount or finefs mount",
         ),
     ),
     row(

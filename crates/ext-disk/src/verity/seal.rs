@@ -6,7 +6,7 @@ use super::{Algorithm, DESCRIPTOR_SIZE, DESCRIPTOR_SIZE_MAX, Descriptor, HASH_MA
 use crate::error::{Incompatible, Result};
 
 /// The tree begins at a multiple of this.
-const PLACE_BYTES: u64 = 65536;
+pub const PLACE_BYTES: u64 = 65536;
 /// The length of the descriptor, at the end of the last block.
 const LENGTH_SIZE: usize = 4;
 

@@ -6,7 +6,9 @@
 
 use finefs_ext_disk::error::DiskError;
 use finefs_ext_disk::inode::Inode;
-use finefs_ext_disk::verity::{DESCRIPTOR_SIZE, DESCRIPTOR_SIZE_MAX, Descriptor, Seal};
+use finefs_ext_disk::verity::{
+    DESCRIPTOR_SIZE, DESCRIPTOR_SIZE_MAX, Descriptor, PLACE_BYTES, Seal,
+};
 use finefs_namespace::{
     BlockNo, ContentPlace, Error, Extent, Ino, ReadAt, Result, SealParameters, VerityDigest,
 };
@@ -80,14 +82,15 @@ pub(crate) fn seal(
     parameters: &SealParameters<'_>,
     read: &ReadAt<'_>,
 ) -> Result<(u64, Vec<u8>)> {
-    if !state.has_verity {
+    let block_bytes = state.geometry.block_size;
+    let cluster_bytes = u64::from(block_bytes) * u64::from(state.geometry.cluster_ratio);
+    // What seals a file begins with a cluster.
+    if !state.has_verity || cluster_bytes > PLACE_BYTES {
         return Err(Error::NotSupported);
     }
-    let block_bytes = state.geometry.block_size;
     if parameters.block_bytes > block_bytes {
         return Err(Error::Invalid);
     }
-    let cluster_bytes = u64::from(block_bytes) * u64::from(state.geometry.cluster_ratio);
     let SealParameters {
         algorithm,
         block_bytes: hashed,

@@ -246,11 +246,15 @@ fn what_cannot_be_sealed_stays_as_it_is() {
     for (features, expected) in [
         ("^verity", Error::NotSupported),
         ("verity,^extents,^64bit", Error::NotSupported),
+        ("verity,bigalloc", Error::NotSupported),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let image = directory.path().join("image");
         let mut command = Command::new("mke2fs");
         command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", features]);
+        if features.contains("bigalloc") {
+            command.args(["-C", "131072"]);
+        }
         run(command.arg(&image).arg("32M"));
         let (caller, namespace) = (Caller::root(), trial::open_with(&image, OnError::Continue));
         let root = namespace.root();

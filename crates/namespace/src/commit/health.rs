@@ -77,8 +77,9 @@ impl Health {
             let what = store.describe();
             if is_full {
                 log::error!(
-                    "no space on the file system of {what}, or below the device that it is; nothing can \
-                     be changed, and the newest changes are not on the image, until there is some again"
+                    "no space on the file system of {what}, or below the device that it is; until \
+                     there is some again nothing can be changed, and the newest changes are not on \
+                     the image"
                 );
             } else if outcome.is_ok() {
                 log::warn!("{what}: there is storage again; everything is on the image");

@@ -27,9 +27,6 @@ use crate::operations::pending::Pending;
 use crate::operations::sync::SyncScope;
 use crate::schemes::Call;
 
-/// What seals a file begins at a multiple of this.
-const PLACE_BYTES: u64 = 65536;
-
 impl Namespace {
     /// What fs-verity knows a sealed file by. ENODATA for any other.
     pub fn verity_digest(&self, ino: Ino) -> Result<VerityDigest> {
@@ -52,7 +49,7 @@ impl Namespace {
     ///
     /// EPERM but for the owner and the superuser, EISDIR and EINVAL for what is no file, EEXIST for
     /// one that is sealed, EOPNOTSUPP where files cannot be sealed, or this one, which is mapped as
-    /// ext2 did it or by clusters larger than 64 KiB.
+    /// ext2 did it.
     pub fn seal(&self, caller: &Caller, ino: Ino, parameters: &SealParameters<'_>) -> Result<()> {
         self.with_space(|| {
             let operation = self.begin_change(Call::Data)?;
@@ -65,8 +62,7 @@ impl Namespace {
             self.move_out(&file, guard)?;
             // It may have been sealed meanwhile.
             check_sealable(caller, inode)?;
-            let cluster_bytes = self.geometry.cluster_blocks * self.block_bytes();
-            if !inode.flags().contains(FileFlags::EXTENTS) || cluster_bytes > PLACE_BYTES {
+            if !inode.flags().contains(FileFlags::EXTENTS) {
                 return Err(Error::NotSupported);
             }
             self.seal_locked(&file, parameters, guard)
