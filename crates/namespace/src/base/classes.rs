@@ -17,7 +17,7 @@ pub static GENERATIONS: LockClass = LockClass::new("ns.generations", 7);
 pub static EVICTION: LockClass = LockClass::new("ns.eviction", 8).held_over_io();
 /// Operations (readers) against global operations (the writer).
 pub static GATE: LockClass = LockClass::new("ns.gate", 10).held_over_io();
-/// What one shard of the log was folded into.
+/// What one shard of the log was folded into: taken by a fold, inside the gate, and by a commit.
 pub static FOLD: LockClass = LockClass::new("ns.fold", 11).held_over_io();
 /// Around every operation of every file system, by the schemes `big-*`.
 #[cfg(feature = "locking-schemes")]
@@ -65,7 +65,7 @@ pub static LOCK_INTERRUPT: LockClass = LockClass::new("ns.lock_interrupt", 49);
 pub static FILES: LockClass = LockClass::new("ns.files", 50);
 /// A shard of the operation log.
 pub static LOG: LockClass = LockClass::new("ns.log", 55);
-/// Who waits for a thaw; a leaf that nobody takes inside an operation.
+/// The waiters for a thaw; a leaf, taken by a change that has left the gate.
 pub static THAW: LockClass = LockClass::new("ns.thaw", 57);
 /// What wakes the threads that commit and fold.
 pub static WAKEUP: LockClass = LockClass::new("ns.wakeup", 58);

@@ -133,7 +133,7 @@ fn an_image_is_sound_and_empty_afterwards() {
 }
 
 #[test]
-fn the_seeds_run_on_a_directory_and_leave_it_as_it_was() {
+fn the_studies_run_on_a_directory_and_leave_it_as_it_was() {
     let dir = TempDir::new().unwrap();
     let text = succeed(&[
         "studies",
@@ -251,7 +251,7 @@ fn a_limit_of_open_files_is_named() {
 }
 
 #[test]
-fn seeds_that_cannot_run_leave_reports_as_they_are() {
+fn studies_that_cannot_run_leave_reports_as_they_are() {
     let dir = TempDir::new().unwrap();
     let (page, json) = (dir.path().join("p.html"), dir.path().join("p.json"));
     fs::write(&page, "an earlier report").unwrap();
@@ -357,7 +357,7 @@ fn what_the_meter_cannot_see_is_refused() {
 
 /// The runs would take hours: that it ends at all is the signal's doing.
 #[test]
-fn interrupted_seeds_tell_what_there_is() {
+fn interrupted_studies_tell_what_there_is() {
     let dir = TempDir::new().unwrap();
     let (page, place) = (dir.path().join("page.html"), dir.path().join("place"));
     fs::create_dir(&place).unwrap();
