@@ -10,6 +10,8 @@
 //! | [`memory`] | bytes in memory, sparse |
 //! | [`partition`] | a part of another device |
 //! | `claim` | what keeps others from an open image, and what a server tells them |
+//! | `in_use` | whether the kernel or a server of finefs uses an image |
+//! | `bounds` | the checks of bounds and access that every device makes first |
 //! | `patience` | waiting for a server that is about to end |
 //! | `allocated` | which parts of a sparse file surely have storage |
 //!

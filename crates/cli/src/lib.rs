@@ -7,9 +7,11 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `nfs` (serve), `info`, `mkfs`, `check`, `repair` (undo), `resize`, `tune`, `dump`, `top`, `freeze` | the subcommands |
+//! | `mount`, `umount`, `nfs` (serve), `info`, `top`, `lsof`, `sync`, `freeze` | the subcommands on mounts |
+//! | `mkfs`, `build`, `check`, `repair` (undo), `resize`, `tune`, `dump`, `quota` | those on file systems |
 //! | `convert` | between disk formats |
-//! | `mke2fs` | its names, its lists of options and its sizes, for `mkfs` |
+//! | `mke2fs`, `switches` | its names, lists of options and sizes; its switches |
+//! | `destination` | where an image goes that is built |
 //! | `image` | the subcommands that read and edit images without a mount |
 //! | `external` | the subcommands that are programs of their own, as `finefs-bench` |
 //! | `channel` | how a server is asked and told things, and tells how it has ended |
@@ -20,10 +22,13 @@
 //! | `remount` | `-o remount` |
 //! | `open` | opening what is mounted or served |
 //! | `keys`, `journals` | keys of encrypted files, external journals |
-//! | `output`, `closed` | what is printed; standard input and output that are closed |
+//! | `output` | standard output and standard error, whose readers may go |
 //! | `size` | numbers with k, m, g or % |
 //! | `accounts` | users and groups of this machine |
-//! | `confine`, `attendant` | what a server is left, and who does the rest |
+//! | `confine`, `attendant`, `dialler` | what a server is left; unmounts and connects for it |
+//! | `file_limit`, `spare_memory` | files that a process may have open; memory for the system |
+//! | `holders` | which processes use a file system |
+//! | `quota_order` | what a server, or this process, sets of quotas |
 //! | `background` | fork, the report of readiness, the watcher |
 //! | `serve` | the life of a mounted file system: signals, its end |
 //! | `logger` | stderr, a file or the system log |

@@ -17,12 +17,13 @@
 //! | [`fscrypt`], [`nokey`] | how a file is encrypted; encrypted names without the key |
 //! | [`verity`] | the descriptor of sealed files, and what seals their data |
 //! | [`xattr`], [`acl`] | extended attributes in inodes and blocks, POSIX ACL values |
+//! | [`quota`] | quota files |
 //! | [`jbd2`] | the journal |
 //! | [`orphan_file`] | the orphan file (`orphan_file` feature) |
 //! | [`mmp`] | the block of multiple mount protection |
 //! | [`undo_file`] | undo files of e2fsprogs |
 //! | [`checksum`] | crc32c and crc16 with the seeds that ext4 uses |
-//! | [`error`], [`units`] | named errors, number types |
+//! | [`error`], [`units`], `bytes` | named errors, number types, numbers in slices of bytes |
 //!
 //! # Data model
 //!

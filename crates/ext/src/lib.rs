@@ -7,6 +7,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
+//! | `found` | the superblock, and what it says about reading and writing |
 //! | `mount`, `recover`, `assemble`, `orphans` | from a device to a mounted file system |
 //! | `journal` | what a journal holds |
 //! | [`replay`] | the journal for who looks without mounting |
@@ -25,6 +26,7 @@
 //! | `trim` | storage below free blocks is given back |
 //! | `uuid` | UUIDs as text |
 //! | [`info`] | what an image is, for people and scripts |
+//! | [`error`], `sync` | why an image cannot be mounted; the locks of this crate |
 //!
 //! # Invariants
 //! 1. A read-only mount writes nothing at all.

@@ -51,6 +51,8 @@
 //! | `symlink_xattrs` | extended attributes of what a name names, symbolic links too |
 //! | `read_dir`, `metadata`, `error` | what operations give |
 //! | `image`, `image_error` | opening images and memory, for this API and for front ends |
+//! | `journal`, `cache_size` | journals on devices of their own; memory for caches |
+//! | `classes` | the lock classes of handles |
 
 mod appender;
 mod cache_size;

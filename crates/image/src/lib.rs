@@ -4,15 +4,22 @@
 //! |---|---|
 //! | [`address`] | `IMAGE@PARTITION:/path`, and the open images of one command |
 //! | [`partition`] | where in a disk image a file system starts |
+//! | `guid_table` | GUID partition tables |
 //! | [`tree`] | directories of the host and of images, by one pair of traits |
+//! | `host`, `inside` | its two implementations |
+//! | `attributes`, `acl` | what a file is, and what can be set of it; ACLs as archives have them |
 //! | [`walk`] | walks a tree in an image |
 //! | [`compare`] | compares them: names, metadata and contents |
 //! | [`convert`] | from one disk format to another |
 //! | [`copy`] | copies between them, by several threads |
 //! | [`build`] | builds images of directories, archives and container images |
 //! | [`archive`] | writes files as tar archives |
+//! | `choice`, [`pattern`] | which members of an archive are taken; patterns as of fnmatch(3) |
+//! | `packing` | how archives are compressed |
+//! | `beside` | files that get their name when they are whole |
 //! | [`layer`] | writes what differs as a layer of a container image |
 //! | [`mkfs`] | makes empty file systems: ext2, ext3 and ext4, as mke2fs does |
+//! | `error` | what failed, where, and why |
 //!
 //! # Invariants
 //! 1. Everything that is changed in a file system goes through the crate `finefs`. Only `mkfs`

@@ -19,7 +19,7 @@
 //! | [`bitmap`] | where block bitmaps lie |
 //! | [`object_ids`] | the map of object numbers in use |
 //! | [`xattr`] | files that hold an extended attribute |
-//! | [`error`] | named errors |
+//! | [`error`], `bytes` | named errors; little-endian numbers in slices of bytes |
 //!
 //! # Data model
 //!

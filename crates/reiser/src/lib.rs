@@ -17,6 +17,7 @@
 //! | `apply` | from batches to the tree |
 //! | `store` | the [`finefs_namespace::Store`] |
 //! | [`info`] | what an image is, for people and scripts |
+//! | [`error`] | why an image cannot be mounted |
 //!
 //! # Data model
 //! An object's number is its inode number. Its items are found by a key that begins with another

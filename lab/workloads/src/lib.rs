@@ -23,6 +23,8 @@
 //! | `threads`, `processes` | crews |
 //! | `run` | the way in |
 //! | `report` | what a run found |
+//! | `clock`, `timing` | times of a run; times of operations |
+//! | `error` | why a workload fails |
 //! | `room` | whether what is to be made fits |
 //! | [`postmark`] | a mail server's many small files |
 //! | [`dirops`] | one operation again and again, in private or shared places |

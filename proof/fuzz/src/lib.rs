@@ -10,6 +10,9 @@
 //! | [`reiserfs`] | its structures; an image, changed, walked and written |
 //! | [`requests`] | the kernel's FUSE messages; calls of NFS clients |
 //!
+//! [`seed`] has small good images, [`layout`] says what their blocks are, [`patch`] changes them as
+//! an input says, and [`work`] does operations on one that is mounted.
+//!
 //! An image is not made of an input's bytes: it is one of a few small good ones (see [`seed`]), and
 //! the input says what to change in it ([`patch`]), after which the checksums are mended, or not.
 

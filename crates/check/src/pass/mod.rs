@@ -3,7 +3,7 @@
 //! | Module | Pass |
 //! |---|---|
 //! | `metadata` | what the file system itself takes; the journal, the resize inode, backups |
-//! | `inodes` | 1: every inode, its fields, its blocks; `xattrs` its attributes |
+//! | `inodes`, `xattrs` | 1: every inode, its fields, its blocks; extended attributes |
 //! | `shared` | 1b: who owns blocks that are claimed twice |
 //! | `directories`, `htree` | 2: every directory |
 //! | `tree` | 3 and 4: every directory is reached; links are counted |

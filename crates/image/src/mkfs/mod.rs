@@ -12,13 +12,14 @@
 //! | `tables` | where bitmaps and inode tables lie |
 //! | `maps` | files allocated in one go |
 //! | `build` | the plan: directories, journal and the other inodes |
+//! | `journal_device` | journals on a device of their own |
 //! | `bad_blocks`, `quota` | the inodes of bad blocks and of quotas |
 //! | `groups` | descriptors, bitmaps, inode tables, copies |
 //! | `pieces` | what is written where |
 //! | `undo` | the undo file |
 //! | `signature` | what is there already |
 //! | `place` | files and devices to make it on |
-//! | `stopping` | the wish that it stop |
+//! | `stopping`, `error` | a request to stop; why a file system was not made |
 //!
 //! # How it works
 //! A file system is planned in memory first, as a list of blocks with contents ([`plan`]); nothing

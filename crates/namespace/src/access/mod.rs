@@ -12,7 +12,7 @@
 //! 2. An access ACL and the mode change together, for readers as in the log.
 //!
 //! # May use
-//! `namespace` and what is below it.
+//! Everything below: `namespace` and what it may use.
 
 pub(crate) mod access_time;
 pub(crate) mod acls;

@@ -21,7 +21,7 @@
 //! 2. Every lock class of the namespace stands in `classes`.
 //!
 //! # May use
-//! The crates `locks` and `lockmeter` only.
+//! Of this crate nothing; the crates `locks` and `lockmeter`.
 
 pub(crate) mod classes;
 mod committed;

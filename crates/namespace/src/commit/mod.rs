@@ -47,7 +47,7 @@
 //! at the moment keeps what it was given, and the commit is tried again. See `health`.
 //!
 //! # May use
-//! `base`, `schemes`, `data` and `inode`. No operation: a commit does not know what a namespace is.
+//! `base`, `schemes`, `names` and `inode`. No operation: a commit does not know what a namespace is.
 
 mod batch_size;
 pub(crate) mod committer;

@@ -9,7 +9,7 @@
 //! 1. It takes no batches, so nothing is logged and whoever removes gives back at once.
 //!
 //! # May use
-//! `base`, and [`Namespace::new`](crate::Namespace::new) to make a namespace over itself.
+//! `base`; `commit` and `namespace` for [`Namespace::new`](crate::Namespace::new), over itself.
 
 pub(crate) mod memory_store;
 mod pages;

@@ -14,7 +14,7 @@
 //!    it. Times are set there and by [`Namespace::log_times`] only, before the append.
 //!
 //! # May use
-//! All that is below operations.
+//! Everything below.
 
 mod lifetime;
 mod loading;

@@ -17,7 +17,9 @@
 //! | `defragment` | moving a file's blocks together |
 //! | `pending`, `mapping` | blocks of a write that no log names yet; changes of a mapping |
 //! | `inline` | contents that lie in inodes |
+//! | `packed` | files whose last blocks lie beside other things |
 //! | `open_file`, `file_locks` | open files; POSIX, OFD and flock locks |
+//! | `owner_locks` | locks of owners without an open file: NFS clients |
 //! | `sync`, `freeze`, `shutdown` | what concerns all files: durable, at rest, ended |
 //!
 //! # Invariants
@@ -29,7 +31,7 @@
 //!    that only until the inode is found to be shared).
 //!
 //! # May use
-//! Everything but `memory`.
+//! Everything below: all but `memory`.
 
 pub(crate) mod attributes;
 pub(crate) mod data;

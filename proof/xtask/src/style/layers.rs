@@ -292,16 +292,16 @@ fn dependencies(manifest: &toml::Table) -> Vec<String> {
 }
 
 /// A package whose folders are layers.
-struct Folders {
+pub(super) struct Folders {
     /// Its sources.
-    root: &'static str,
+    pub root: &'static str,
     /// From the bottom up: each may use those before it.
-    order: &'static [&'static str],
+    pub order: &'static [&'static str],
     /// Paths that lead up all the same: the file, what it names, and why.
     exceptions: &'static [(&'static str, &'static str, &'static str)],
 }
 
-const FOLDERS: &[Folders] = &[Folders {
+pub(super) const FOLDERS: &[Folders] = &[Folders {
     root: "crates/namespace/src/",
     order: &[
         "base",

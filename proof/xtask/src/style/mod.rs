@@ -6,6 +6,7 @@
 //! | no circles between the modules of a package, but for those that are excused | [`circles`] |
 //! | banned names, each with its replacement; `unsafe` only in listed modules | [`names`] |
 //! | no dead files, no overlong files and comments, every file says what it is | [`files`] |
+//! | tables of modules and "May use" in heads agree with the code | [`heads`] |
 //! | lock classes and their table agree | [`lock_table`] |
 //! | no function that does not fit on a screen | [`functions`] |
 //! | no path of somebody's machine in code or documents | [`files`] |
@@ -17,6 +18,7 @@
 mod circles;
 mod files;
 mod functions;
+mod heads;
 mod layers;
 mod links;
 mod lock_table;
@@ -106,6 +108,7 @@ impl Workspace {
         findings.extend(names::check(&self.sources));
         findings.extend(files::check(&self.sources, &self.documents));
         findings.extend(functions::check(&self.sources));
+        findings.extend(heads::check(&self.sources));
         findings.extend(links::check(&self.root, &self.documents));
         findings.extend(lock_table::check(&self.sources, &self.documents));
         findings.sort();

@@ -2,7 +2,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mod` | changing the items of a leaf |
+//! | (here) | changing the items of a leaf |
 //! | [`object`] | stat data; all items of an object |
 //! | [`names`] | entries of directories |
 //! | [`file`] | block numbers and tails of files |
