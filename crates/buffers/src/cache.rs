@@ -369,7 +369,8 @@ impl BufferCache {
     }
 
     /// The number of dirty buffers.
-    pub fn dirty_count(&self) -> usize {
+    #[cfg(test)]
+    fn dirty_count(&self) -> usize {
         self.shards
             .iter()
             .map(|shard| shard.slots.lock().dirty)

@@ -22,8 +22,6 @@ use crate::units::{Ino, PhysBlock};
 
 /// The magic of both places.
 pub const MAGIC: u32 = 0xEA02_0000;
-/// The most inodes that share a block.
-pub const REFCOUNT_MAX: u32 = 1024;
 /// The longest name, prefix not counted.
 pub const NAME_MAX: usize = 255;
 
@@ -47,8 +45,6 @@ impl NameIndex {
     pub const POSIX_ACL_DEFAULT: NameIndex = NameIndex(3);
     /// `trusted.`
     pub const TRUSTED: NameIndex = NameIndex(4);
-    /// Lustre (not shown to users).
-    pub const LUSTRE: NameIndex = NameIndex(5);
     /// `security.`
     pub const SECURITY: NameIndex = NameIndex(6);
     /// `system.`

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use finefs_block::Claim;
-use finefs_namespace::{Caller, Ino, Namespace, Options, StatFs};
+use finefs_namespace::{Caller, Namespace, Options, StatFs};
 
 use crate::caller::superuser;
 use crate::dir::Dir;
@@ -185,13 +185,6 @@ impl FileSystem {
     #[doc(hidden)]
     pub fn namespace(&self) -> &Arc<Namespace> {
         &self.root.view().mounted.namespace
-    }
-
-    /// The number of the root's inode.
-    #[doc(hidden)]
-    pub fn root_ino(&self) -> u64 {
-        let Ino(number) = self.namespace().root();
-        number
     }
 }
 

@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use finefs_lockmeter::{Kind, LockClass};
 
 use crate::metered_guard::MeteredGuard;
-use crate::order::{self, Held, OrderKey};
+use crate::order::{self, Held};
 use crate::primitive::{self, const_unless_loom};
 use crate::wait::{LastCpu, MeteredLock};
 
@@ -73,21 +73,7 @@ impl<T> RwLock<T> {
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        self.read_with_key(None)
-    }
-
-    /// Takes the lock shared where others of its class may be held: legal when `order_key` is
-    /// greater than the key of every held lock of the class.
-    #[inline]
-    #[track_caller]
-    pub fn read_nested(&self, order_key: u64) -> RwLockReadGuard<'_, T> {
-        self.read_with_key(Some((order_key, 0)))
-    }
-
-    #[inline]
-    #[track_caller]
-    fn read_with_key(&self, key: Option<OrderKey>) -> RwLockReadGuard<'_, T> {
-        let held = order::acquire(self.class, key, self.address());
+        let held = order::acquire(self.class, None, self.address());
         let (inner, holding) = self
             .metered(Kind::Reader)
             .take(|| self.inner.try_read(), || self.inner.read());
@@ -101,21 +87,7 @@ impl<T> RwLock<T> {
     #[inline]
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        self.write_with_key(None)
-    }
-
-    /// Takes the lock exclusively where others of its class may be held: legal when `order_key` is
-    /// greater than the key of every held lock of the class.
-    #[inline]
-    #[track_caller]
-    pub fn write_nested(&self, order_key: u64) -> RwLockWriteGuard<'_, T> {
-        self.write_with_key(Some((order_key, 0)))
-    }
-
-    #[inline]
-    #[track_caller]
-    fn write_with_key(&self, key: Option<OrderKey>) -> RwLockWriteGuard<'_, T> {
-        let held = order::acquire(self.class, key, self.address());
+        let held = order::acquire(self.class, None, self.address());
         let (inner, holding) = self
             .metered(Kind::Writer)
             .take(|| self.inner.try_write(), || self.inner.write());

@@ -327,6 +327,29 @@ fn a_panic_in_end_of_file_releases() {
 }
 
 #[test]
+fn a_deadline_ends_a_wait_of_a_reader_and_not_before() {
+    let lock = RangeLock::new(&CLASS);
+    let writer = lock.write(0..10);
+    std::thread::scope(|scope| {
+        let refused = scope.spawn(|| {
+            let deadline = Instant::now() + Duration::from_millis(20);
+            let is_refused = lock.read_deadline(5..15, deadline).is_none();
+            is_refused && Instant::now() >= deadline
+        });
+        assert!(refused.join().unwrap());
+        let granted = scope.spawn(|| {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            lock.read_deadline(5..15, deadline).is_some()
+        });
+        wait_until_queued(&lock);
+        drop(writer);
+        assert!(granted.join().unwrap());
+    });
+    // Nothing is held, so a deadline that has passed does not matter.
+    assert!(lock.read_deadline(0..10, Instant::now()).is_some());
+}
+
+#[test]
 #[cfg(not(feature = "meter-off"))]
 fn contention_is_counted() {
     static COUNTED: LockClass = LockClass::new("test.range.counted", 10);

@@ -94,8 +94,6 @@ fn per_cpu_counter_loses_nothing() {
     in_threads(|_| (0..50_000).for_each(|round| counter.add(round % 7 - 2)));
     let expected: i64 = (0..50_000).map(|round| round % 7 - 2).sum();
     assert_eq!(counter.exact(), expected * THREADS as i64);
-    let off = (counter.exact() - counter.approximate()).unsigned_abs();
-    assert!(off < 64 * finefs_locks::cpu::count() as u64);
 }
 
 #[test]

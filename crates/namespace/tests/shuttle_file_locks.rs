@@ -13,13 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use finefs_locks::primitive::atomic::{AtomicBool, AtomicU32, Ordering};
-use finefs_locks::primitive::thread;
 use finefs_namespace::{
     Caller, Error, Ino, Interrupt, LockKind, LockWait, MemoryStore, Namespace, OpenAccess,
     OpenFile, Options, RangeOwner,
 };
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
-use shuttle::{Config, Runner};
+use shuttle::{Config, Runner, thread};
 
 use LockKind::{Exclusive, Shared};
 
@@ -27,12 +26,12 @@ use LockKind::{Exclusive, Shared};
 const SOME_TIME: Duration = Duration::from_secs(3600);
 
 struct World {
-    namespace: Arc<Namespace>,
+    namespace: Namespace,
     files: Vec<Ino>,
 }
 
 impl World {
-    fn new(count: usize) -> Arc<World> {
+    fn new(count: usize) -> World {
         let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
         let namespace = Namespace::without_thread(Arc::new(store), Options::default()).unwrap();
         let file = |n: usize| {
@@ -44,16 +43,13 @@ impl World {
             ino
         };
         let files = (0..count).map(file).collect();
-        Arc::new(World {
-            namespace: Arc::new(namespace),
-            files,
-        })
+        World { namespace, files }
     }
 
-    fn open(&self, file: usize) -> OpenFile {
+    fn open(&self, file: usize) -> OpenFile<'_> {
         let access = OpenAccess::ReadWrite;
         self.namespace
-            .open_shared(&Caller::root(), self.files[file], access)
+            .open(&Caller::root(), self.files[file], access)
             .unwrap()
     }
 
@@ -78,21 +74,20 @@ fn check(schedules: usize, run: impl Fn() + Send + Sync + 'static) {
     Runner::new(PctScheduler::new(3, schedules / 2 + 1), config()).run(move || again());
 }
 
-type Task<T> = Box<dyn FnOnce(&World) -> T + Send>;
+type Task<'w, T> = Box<dyn FnOnce(&'w World) -> T + Send + 'w>;
 
-fn task<T>(f: impl FnOnce(&World) -> T + Send + 'static) -> Task<T> {
+fn task<'w, T>(f: impl FnOnce(&'w World) -> T + Send + 'w) -> Task<'w, T> {
     Box::new(f)
 }
 
-fn race<T: Send + 'static>(world: &Arc<World>, tasks: Vec<Task<T>>) -> Vec<T> {
-    let handles: Vec<_> = tasks
-        .into_iter()
-        .map(|task| {
-            let world = Arc::clone(world);
-            thread::spawn(move || task(&world))
-        })
-        .collect();
-    handles.into_iter().map(|h| h.join().unwrap()).collect()
+fn race<'w, T: Send>(world: &'w World, tasks: Vec<Task<'w, T>>) -> Vec<T> {
+    thread::scope(|scope| {
+        let tasks = tasks.into_iter();
+        let handles: Vec<_> = tasks
+            .map(|task| scope.spawn(move || task(world)))
+            .collect();
+        handles.into_iter().map(|h| h.join().unwrap()).collect()
+    })
 }
 
 /// Processes lock overlapping ranges and find nobody else where they may not; every wait ends.
@@ -291,7 +286,7 @@ fn who_is_granted_a_lock_is_waited_for_from_that_moment() {
                 let owner = RangeOwner::Process(process);
                 let opens = files.map(|file| world.open(file));
                 let wait = LockWait::forever();
-                let lock = |open: &OpenFile| open.locks().lock_range(owner, Exclusive, 0..1, wait);
+                let lock = |open: &OpenFile<'_>| open.locks().lock_range(owner, Exclusive, 0..1, wait);
                 let result = opens.iter().try_for_each(lock);
                 opens
                     .iter()

@@ -178,11 +178,6 @@ pub fn item_mut(block: &mut [u8], item: u16) -> Result<&mut [u8]> {
     })
 }
 
-/// Sets the count of an item's head.
-pub fn set_item_count(block: &mut [u8], item: u16, count: u16) {
-    put16(block, head_at(usize::from(item)) + 16, count);
-}
-
 /// Makes a block an internal node of this level with these children.
 pub fn fill_internal(block: &mut [u8], level: u16, children: &[Child]) -> Result<()> {
     let used = used_by_children(children.len());

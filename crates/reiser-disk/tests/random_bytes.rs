@@ -66,7 +66,6 @@ proptest! {
             prop_assert_eq!(&bytes, &before);
         }
         let _ = edit::item_mut(&mut bytes, from);
-        edit::set_item_count(&mut bytes, to, 1);
         edit::set_child_used(&mut bytes, child, 1);
         edit::set_key(&mut bytes, child, &[1; 16]);
         prop_assert!(edit::used(&bytes) <= edit::capacity(512));

@@ -207,11 +207,6 @@ impl Running {
         self.inner.stdout.take()
     }
 
-    /// The child's standard error, when piped and not yet taken.
-    pub fn take_stderr(&mut self) -> Option<std::process::ChildStderr> {
-        self.inner.stderr.take()
-    }
-
     /// The exit status if the process has ended.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
         let status = self.inner.try_wait()?;

@@ -254,14 +254,7 @@ impl RangeLock {
     /// on.
     #[track_caller]
     pub fn append(&self, end_of_file: impl Fn() -> u64) -> RangeGuard<'_> {
-        self.append_with_key(end_of_file, None)
-    }
-
-    /// Like [`RangeLock::append`], where ranges of other locks of the class may be held: legal when
-    /// `order_key` is greater than theirs.
-    #[track_caller]
-    pub fn append_nested(&self, end_of_file: impl Fn() -> u64, order_key: u64) -> RangeGuard<'_> {
-        self.append_with_key(end_of_file, Some((order_key, 0)))
+        self.lock_append(end_of_file)
     }
 
     /// The class.

@@ -27,7 +27,7 @@ use super::slow::Slow;
 use super::spread::Placement;
 use super::wait::{self, Wait};
 use super::{RangeGuard, RangeLock, kind};
-use crate::order::{self, OrderKey};
+use crate::order;
 use crate::prefetch_to_write;
 use crate::primitive::atomic::Ordering;
 use crate::wait::{Holding, MeteredLock};
@@ -201,12 +201,8 @@ impl RangeLock {
     }
 
     #[track_caller]
-    pub(super) fn append_with_key(
-        &self,
-        end_of_file: impl Fn() -> u64,
-        key: Option<OrderKey>,
-    ) -> RangeGuard<'_> {
-        let held = order::acquire(self.class, key, self.address());
+    pub(super) fn lock_append(&self, end_of_file: impl Fn() -> u64) -> RangeGuard<'_> {
+        let held = order::acquire(self.class, None, self.address());
         let range = end_of_file()..u64::MAX;
         if self.home.take(&range, Access::Write) {
             let holding = self.metered(Kind::Writer).taken();
@@ -219,7 +215,7 @@ impl RangeLock {
             }
             // It was lower before the range was held.
             drop(guard);
-            let held = order::acquire(self.class, key, self.address());
+            let held = order::acquire(self.class, None, self.address());
             return self.append_queued(end_of_file, held);
         }
         self.append_queued(end_of_file, held)

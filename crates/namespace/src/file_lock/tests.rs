@@ -31,7 +31,7 @@ fn file(namespace: &Arc<Namespace>, name: &str) -> Ino {
     ino
 }
 
-fn open(namespace: &Namespace, ino: Ino) -> OpenFile<&Namespace> {
+fn open(namespace: &Namespace, ino: Ino) -> OpenFile<'_> {
     namespace
         .open(&Caller::root(), ino, OpenAccess::ReadWrite)
         .unwrap()
@@ -147,7 +147,7 @@ fn the_mode_of_the_open_file_is_checked() {
         opened.unwrap()
     };
     let (reader, writer) = (open(OpenAccess::Read), open(OpenAccess::Write));
-    let lock = |file: &OpenFile<&Namespace>, kind| {
+    let lock = |file: &OpenFile<'_>, kind| {
         file.locks().lock_range(P1, kind, 0..1, LockWait::never())
     };
     assert_eq!(lock(&reader, Exclusive), Err(Error::BadHandle));
@@ -217,7 +217,7 @@ fn the_number_of_locks_is_limited() {
 fn a_cycle_over_three_files_is_refused() {
     let namespace = namespace(100);
     let inos: Vec<Ino> = (0..3).map(|n| file(&namespace, &format!("f{n}"))).collect();
-    let opens: Vec<OpenFile<_>> = inos.iter().map(|ino| open(&namespace, *ino)).collect();
+    let opens: Vec<OpenFile<'_>> = inos.iter().map(|ino| open(&namespace, *ino)).collect();
     let process = |n: usize| RangeOwner::Process(n as u64);
     for (n, open) in opens.iter().enumerate() {
         open.locks()

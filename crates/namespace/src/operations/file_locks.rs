@@ -1,7 +1,7 @@
 //! Locks on open files: lock, unlock, ask who has it locked, wait. The rules stand in
 //! [`crate::file_lock`].
 
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
@@ -307,7 +307,7 @@ impl Namespace {
     }
 }
 
-impl<N: Deref<Target = Namespace>> OpenFile<N> {
+impl OpenFile<'_> {
     /// Its locks.
     pub fn locks(&self) -> FileLocker<'_> {
         self.namespace().locker(self.opened(), self.access())

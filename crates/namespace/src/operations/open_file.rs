@@ -1,8 +1,5 @@
 //! Open files: a reference on an inode, and a place on the per-CPU list of open files.
 
-use std::ops::Deref;
-use std::sync::Arc;
-
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
 use finefs_locks::{Removals, Ticket};
 
@@ -77,12 +74,10 @@ impl Opened {
 
 /// An open file. It keeps its inode alive, and ends when dropped.
 ///
-/// `N` is how it knows its namespace. By an [`Arc`] it can go anywhere
-/// ([`Namespace::open_shared`]); but the count in that is one word that every opening and closing
-/// writes, on all CPUs. A borrowed one ([`Namespace::open`]) writes only the inode and this CPU's
-/// list.
-pub struct OpenFile<N: Deref<Target = Namespace> = Arc<Namespace>> {
-    namespace: N,
+/// It borrows its namespace: the count of an `Arc` would be one word that every opening and closing
+/// writes, on all CPUs.
+pub struct OpenFile<'n> {
+    namespace: &'n Namespace,
     opened: Option<Opened>,
     ino: Ino,
     access: OpenAccess,
@@ -90,25 +85,14 @@ pub struct OpenFile<N: Deref<Target = Namespace> = Arc<Namespace>> {
 
 impl Namespace {
     /// Opens an inode.
-    pub fn open(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        access: OpenAccess,
-    ) -> Result<OpenFile<&Namespace>> {
+    pub fn open(&self, caller: &Caller, ino: Ino, access: OpenAccess) -> Result<OpenFile<'_>> {
         let opened = self.open_inode(caller, ino, access)?;
-        Ok(OpenFile::new(self, opened, access))
-    }
-
-    /// Opens an inode for as long as the caller likes.
-    pub fn open_shared(
-        self: &Arc<Self>,
-        caller: &Caller,
-        ino: Ino,
-        access: OpenAccess,
-    ) -> Result<OpenFile> {
-        let opened = self.open_inode(caller, ino, access)?;
-        Ok(OpenFile::new(Arc::clone(self), opened, access))
+        Ok(OpenFile {
+            namespace: self,
+            ino,
+            opened: Some(opened),
+            access,
+        })
     }
 
     fn open_inode(&self, caller: &Caller, ino: Ino, access: OpenAccess) -> Result<Opened> {
@@ -194,16 +178,7 @@ impl Namespace {
     }
 }
 
-impl<N: Deref<Target = Namespace>> OpenFile<N> {
-    fn new(namespace: N, opened: Opened, access: OpenAccess) -> OpenFile<N> {
-        OpenFile {
-            namespace,
-            ino: opened.ino,
-            opened: Some(opened),
-            access,
-        }
-    }
-
+impl OpenFile<'_> {
     /// The inode.
     pub fn ino(&self) -> Ino {
         self.ino
@@ -223,7 +198,7 @@ impl<N: Deref<Target = Namespace>> OpenFile<N> {
     }
 
     pub(super) fn namespace(&self) -> &Namespace {
-        &self.namespace
+        self.namespace
     }
 
     pub(super) fn opened(&self) -> &Opened {
@@ -231,7 +206,7 @@ impl<N: Deref<Target = Namespace>> OpenFile<N> {
     }
 }
 
-impl<N: Deref<Target = Namespace>> Drop for OpenFile<N> {
+impl Drop for OpenFile<'_> {
     fn drop(&mut self) {
         if let Some(opened) = self.opened.take() {
             self.namespace.close(opened);

@@ -232,9 +232,9 @@ fn permissions_are_checked_for_others() {
     ));
     let open = ns.open(&other, own.ino, OpenAccess::Read).unwrap();
     assert_eq!(ns.open_file_count(), 1);
-    let shared = ns.open_shared(&other, own.ino, OpenAccess::Read).unwrap();
+    let again = ns.open(&other, own.ino, OpenAccess::Read).unwrap();
     assert_eq!(ns.open_file_count(), 2);
-    drop((open, shared));
+    drop((open, again));
     assert_eq!(ns.open_file_count(), 0);
     let give = SetAttributes {
         uid: Some(1001),

@@ -276,7 +276,7 @@ fn locks_exclude_each_other_and_those_of_this_machine() {
     assert_eq!(holder, expected.concat());
     assert_eq!(client.test(&first, (10, 5)).0, GRANTED);
 
-    let local = namespace.open_shared(&Caller::root(), ino(&namespace), OpenAccess::ReadWrite);
+    let local = namespace.open(&Caller::root(), ino(&namespace), OpenAccess::ReadWrite);
     let local = local.unwrap();
     let here = |range| {
         let process = RangeOwner::Process(1);
@@ -290,10 +290,11 @@ fn locks_exclude_each_other_and_those_of_this_machine() {
     assert_eq!(client.test(&first, (15, 1)).0, DENIED);
     // One that this machine waits for comes from a client.
     let waiting = std::thread::spawn({
-        let locks = namespace.open_shared(&Caller::root(), ino(&namespace), OpenAccess::ReadWrite);
+        let namespace = Arc::clone(&namespace);
         move || {
             let (process, wait) = (RangeOwner::Process(2), LockWait::at_most(PATIENCE));
-            let file = locks.unwrap();
+            let file = namespace.open(&Caller::root(), ino(&namespace), OpenAccess::ReadWrite);
+            let file = file.unwrap();
             file.locks()
                 .lock_range(process, LockKind::Exclusive, 0..5, wait)
         }

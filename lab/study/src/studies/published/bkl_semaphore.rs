@@ -39,8 +39,6 @@ impl Run {
 pub const THREADS: u32 = 4;
 /// Files that they choose from.
 pub const FILES: u32 = 10;
-/// Length of a run, seconds.
-pub const SECONDS: u32 = 120;
 
 /// Of all runs here.
 pub const SOURCE: Source = Source {
@@ -111,19 +109,3 @@ pub const POSIX_LOCKS_SOURCE: Source = Source {
     setup: "2.6.18-164.11.1.el5; many processes in fcntl(F_SETLK)",
     ..SOURCE
 };
-
-/// Of [`LONG_WAITS_US`] and [`THRESHOLD_US`]: comment 20, the SystemTap script bkl_stack.stp.
-pub const BKL_STACK_SOURCE: Source = Source {
-    author: "William Cohen",
-    date: "2010-03-25 18:16 UTC, comment 20",
-    machine: "not told",
-    setup: "stap bkl_stack.stp 100",
-    ..SOURCE
-};
-
-/// The script's argument in the example, microseconds.
-pub const THRESHOLD_US: u64 = 100;
-
-/// Waits above the threshold in the example, with the caller of `lock_kernel` as far as it was
-/// named.
-pub const LONG_WAITS_US: [(u64, &str); 2] = [(124, "tty_open"), (1364, "0xffffffffa002b205")];
