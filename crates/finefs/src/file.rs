@@ -174,28 +174,15 @@ impl File {
 
     /// Sets the length in bytes: cuts the file, or adds zeros that take no space.
     pub fn set_len(&self, length: u64) -> Result<()> {
-        let change = SetAttributes {
-            size_bytes: Some(length),
-            ..SetAttributes::default()
-        };
-        // Whoever has it open for writing may do so, whatever the permissions are by now.
+        // What has it open for writing may do so, whatever the permissions are by now.
         let caller = finefs_namespace::Caller {
             checks: finefs_namespace::AccessChecks::Done,
             ..self.anchor.caller.clone()
         };
-        let (namespace, is_in_group) = (self.namespace(), |gid| caller.is_in_group(gid));
         self.check_writable()
             // As ftruncate(2).
             .map_err(|_| Cause::Invalid)
-            .and_then(|()| match caller.uid {
-                0 => namespace.set_attributes(&caller, self.ino, &change),
-                _ => namespace.set_attributes_taking_privileges(
-                    &caller,
-                    self.ino,
-                    &change,
-                    is_in_group,
-                ),
-            })
+            .and_then(|()| self.namespace().set_size_as(&caller, self.ino, length))
             .map(drop)
             .map_err(self.failed("set length"))
     }

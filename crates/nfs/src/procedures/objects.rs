@@ -62,8 +62,7 @@ pub(super) fn set(
     change: &SetAttributes,
 ) -> Result<(), Failed> {
     let (namespace, caller) = (&context.export.namespace, &context.caller);
-    let is_in_group = |gid| caller.is_in_group(gid);
-    if change.size_bytes.is_some() {
+    if let Some(size_bytes) = change.size_bytes {
         let mut actor = caller.clone();
         if held.attributes.kind == FileKind::Regular {
             context.check_data(held, WRITE)?;
@@ -71,23 +70,11 @@ pub(super) fn set(
                 actor.checks = AccessChecks::Done;
             }
         }
-        let size = SetAttributes {
-            size_bytes: change.size_bytes,
-            ..SetAttributes::default()
-        };
-        match caller.uid {
-            // It may leave them.
-            0 => namespace.set_attributes(&actor, held.ino(), &size)?,
-            _ => namespace.set_attributes_taking_privileges(
-                &actor,
-                held.ino(),
-                &size,
-                is_in_group,
-            )?,
-        };
+        namespace.set_size_as(&actor, held.ino(), size_bytes)?;
     }
     if change.uid.is_some() || change.gid.is_some() {
         let owner = (change.uid, change.gid);
+        let is_in_group = |gid| caller.is_in_group(gid);
         namespace.set_owner(caller, held.ino(), owner, is_in_group)?;
     }
     let rest = SetAttributes {
