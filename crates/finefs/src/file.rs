@@ -174,7 +174,7 @@ impl File {
 
     /// Sets the length in bytes: cuts the file, or adds zeros that take no space.
     pub fn set_len(&self, length: u64) -> Result<()> {
-        // What has it open for writing may do so, whatever the permissions are by now.
+        // A file that is open for writing may be cut, whatever the permissions are by now.
         let caller = finefs_namespace::Caller {
             checks: finefs_namespace::AccessChecks::Done,
             ..self.anchor.caller.clone()

@@ -5,7 +5,9 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use finefs_namespace::{AtimeUpdate, DirectoryEntry, Error as Cause, LastLink, OpenAccess};
+use finefs_namespace::{
+    AtimeUpdate, DirectoryEntry, Error as Cause, LastLink, OpenAccess, SYMLINKS_MAX,
+};
 
 use crate::dir::Dir;
 use crate::error::{Error, Result};
@@ -14,8 +16,6 @@ use crate::open_options::OpenOptions;
 
 /// Bytes that a copy moves at a time.
 const COPY_BYTES: u64 = 1 << 20;
-/// Symbolic links that [`Dir::canonicalize`] follows.
-const LINKS_MAX: u32 = 40;
 
 impl Dir {
     /// The contents of a file. ENOMEM where memory cannot hold them.
@@ -177,7 +177,7 @@ impl Dir {
                         .map_err(|error| failed(error.cause().clone()))?;
                     if found.is_symlink() {
                         links += 1;
-                        if links > LINKS_MAX {
+                        if links > SYMLINKS_MAX {
                             return Err(failed(Cause::SymlinkLoop));
                         }
                         let target = self

@@ -53,7 +53,7 @@ pub use operations::read_directory::DirectoryEntry;
 pub use operations::rename::RenameMode;
 pub use operations::set_id::DataChange;
 pub use operations::sync::SyncScope;
-pub use operations::walk::{At, LastLink};
+pub use operations::walk::{At, LastLink, SYMLINKS_MAX};
 pub use operations::xattrs::XattrMode;
 #[cfg(feature = "locking-schemes")]
 pub use schemes::{LockingScheme, UnknownScheme};

@@ -83,9 +83,7 @@ fn task<'w, T>(f: impl FnOnce(&'w World) -> T + Send + 'w) -> Task<'w, T> {
 fn race<'w, T: Send>(world: &'w World, tasks: Vec<Task<'w, T>>) -> Vec<T> {
     thread::scope(|scope| {
         let tasks = tasks.into_iter();
-        let handles: Vec<_> = tasks
-            .map(|task| scope.spawn(move || task(world)))
-            .collect();
+        let handles: Vec<_> = tasks.map(|task| scope.spawn(move || task(world))).collect();
         handles.into_iter().map(|h| h.join().unwrap()).collect()
     })
 }
@@ -286,7 +284,8 @@ fn who_is_granted_a_lock_is_waited_for_from_that_moment() {
                 let owner = RangeOwner::Process(process);
                 let opens = files.map(|file| world.open(file));
                 let wait = LockWait::forever();
-                let lock = |open: &OpenFile<'_>| open.locks().lock_range(owner, Exclusive, 0..1, wait);
+                let lock =
+                    |open: &OpenFile<'_>| open.locks().lock_range(owner, Exclusive, 0..1, wait);
                 let result = opens.iter().try_for_each(lock);
                 opens
                     .iter()

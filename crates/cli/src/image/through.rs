@@ -6,18 +6,16 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use finefs::front_end::namespace::SYMLINKS_MAX;
 use finefs_image::Error;
 use finefs_image::address::split_path;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
-
-/// Symbolic links that one path may lead through, as the kernel has it.
-const LINKS_MAX: usize = 40;
 
 /// Where a path leads, if that is an open file of a process or something else in /proc, which is
 /// a file of the kernel's.
 fn in_proc(path: &Path) -> Option<PathBuf> {
     let mut path = path.to_owned();
-    for _ in 0..LINKS_MAX {
+    for _ in 0..SYMLINKS_MAX {
         let (parent, name) = split_path(&path);
         let parent = match parent.as_os_str().is_empty() {
             true => Path::new("."),

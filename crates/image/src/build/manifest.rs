@@ -14,6 +14,7 @@ use std::hash::Hasher;
 use std::path::{Component, Path, PathBuf};
 
 use finefs::FileKind;
+use finefs::front_end::namespace::SYMLINKS_MAX;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::content::Content;
@@ -27,9 +28,6 @@ const OPAQUE: &str = "trusted.overlay.opaque";
 
 /// The attribute that is an access ACL.
 const ACCESS_ACL: &str = "system.posix_acl_access";
-
-/// Symbolic links on the way to one name; the kernel follows as many.
-const LINKS_MAX: usize = 40;
 
 /// The longest name.
 const NAME_MAX: usize = 255;
@@ -278,7 +276,7 @@ impl Manifest {
                 Kind::Directory(_) => above.push(found),
                 Kind::Symlink(target) => {
                     links += 1;
-                    if links > LINKS_MAX {
+                    if links > SYMLINKS_MAX {
                         return Err(refused("too many symbolic links on the way"));
                     }
                     if target.is_absolute() {

@@ -147,9 +147,8 @@ fn the_mode_of_the_open_file_is_checked() {
         opened.unwrap()
     };
     let (reader, writer) = (open(OpenAccess::Read), open(OpenAccess::Write));
-    let lock = |file: &OpenFile<'_>, kind| {
-        file.locks().lock_range(P1, kind, 0..1, LockWait::never())
-    };
+    let lock =
+        |file: &OpenFile<'_>, kind| file.locks().lock_range(P1, kind, 0..1, LockWait::never());
     assert_eq!(lock(&reader, Exclusive), Err(Error::BadHandle));
     assert_eq!(lock(&writer, Shared), Err(Error::BadHandle));
     let empty = Range { start: 3, end: 3 };

@@ -34,7 +34,7 @@ use crate::namespace::Namespace;
 use crate::operations::lookup::Named;
 
 /// Symbolic links that one walk follows before it gives up (path_resolution(7)).
-const LINKS_MAX: u32 = 40;
+pub const SYMLINKS_MAX: u32 = 40;
 
 /// A path and where it starts.
 #[derive(Clone, Copy, Debug)]
@@ -241,7 +241,7 @@ impl<'g> Walk<'g> {
     /// Goes on along a symbolic link of the directory where the walk is.
     pub fn follow(&mut self, link: &'g Inode) -> Result<()> {
         self.links += 1;
-        if self.links > LINKS_MAX {
+        if self.links > SYMLINKS_MAX {
             return Err(Error::SymlinkLoop);
         }
         let text = self.namespace.symlink_text(link)?;

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use crate::support;
+use crate::support::reiserfsck::check_with;
 use finefs_block::{Access, BlockDevice, FileDevice, MemoryDevice};
 use finefs_namespace::{Caller, Namespace, Options, Store};
 use finefs_reiser::{MountErrorKind, ReiserOptions, ReiserStore};
@@ -40,19 +41,6 @@ fn make(format: &str, journal_at: u32) -> Pair {
         .expect("mkreiserfs runs");
     assert!(made.status.success(), "{made:?}");
     pair
-}
-
-fn reiserfsck(image: &Path, journal: &Path) {
-    let checked = Command::new("reiserfsck")
-        .args(["--check", "-y", "-q", "-j"])
-        .args([journal, image])
-        .output()
-        .expect("reiserfsck runs");
-    let text = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
-    assert!(
-        checked.status.success() && text.contains("No corruptions"),
-        "{text}"
-    );
 }
 
 fn file(path: &Path) -> Arc<dyn BlockDevice> {
@@ -93,7 +81,7 @@ fn a_journal_elsewhere_is_written_and_replayed() {
         let log = std::fs::read(&pair.journal).expect("it is there");
         namespace.shut_down().expect("it is durable");
         drop(namespace);
-        reiserfsck(&pair.image, &pair.journal);
+        check_with(&[Path::new("-j"), &pair.journal], &pair.image);
 
         let devices = (
             Arc::new(MemoryDevice::from_bytes(&places)),

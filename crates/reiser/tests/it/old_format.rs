@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use crate::support::reiserfsck::reiserfsck;
 use crate::support::{mount, walk};
 use finefs_block::{Access, FileDevice};
 use finefs_namespace::{
@@ -215,19 +216,6 @@ fn make(path: &Path, format: &str, hash: NameHash) -> (Vec<u8>, u32) {
     }
     image[superblock + 48] = 4;
     (image, data)
-}
-
-fn reiserfsck(path: &Path) {
-    let checked = Command::new("reiserfsck")
-        .args(["--check", "-y", "-q"])
-        .arg(path)
-        .output();
-    let checked = checked.expect("reiserfsck runs");
-    let text = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
-    assert!(
-        checked.status.success() && text.contains("No corruptions"),
-        "{text}"
-    );
 }
 
 #[test]

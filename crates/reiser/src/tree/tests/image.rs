@@ -14,6 +14,7 @@ use finefs_reiser_disk::{KeyVersion, ObjectKey, key};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use self::reiserfsck::reiserfsck;
 use super::model;
 use crate::ReiserOptions;
 use crate::mount;
@@ -23,6 +24,9 @@ use crate::tree::edit::names::Directory;
 use crate::tree::edit::object::FileKey;
 use crate::tree::edit::{Editor, Freed};
 use crate::tree::staged::{NodeSpace, Staged};
+
+#[path = "../../../tests/it/support/reiserfsck.rs"]
+mod reiserfsck;
 
 const SUPERBLOCK: u64 = 65536;
 
@@ -127,19 +131,6 @@ fn made(path: &Path, block_size: usize, hash: NameHash, version: KeyVersion) -> 
     made.status
         .success()
         .then(|| std::fs::read(path).expect("it is there"))
-}
-
-fn reiserfsck(path: &Path) {
-    let checked = Command::new("reiserfsck")
-        .args(["--check", "-y", "-q"])
-        .arg(path)
-        .output();
-    let checked = checked.expect("reiserfsck runs");
-    let text = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
-    assert!(
-        checked.status.success() && text.contains("No corruptions"),
-        "{text}"
-    );
 }
 
 /// The test writes by itself.
