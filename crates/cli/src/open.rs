@@ -57,8 +57,7 @@ pub(crate) fn open(
     if let Some(mount_point) = mount_point {
         image_options = image_options.mount_point(mount_point);
     }
-    let [users, groups, projects] = options.quota_limits;
-    image_options = image_options.quota_limits(users, groups, projects);
+    image_options = image_options.quota_limits(options.quota_limits.iter().copied());
     if let Some(path) = &options.journal {
         image_options = image_options.journal(path);
     }

@@ -15,20 +15,28 @@
 //! `appender.queue` guards the queue; a leaf: appends are made without it.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use finefs_locks::{Condvar, Mutex};
 
 use crate::classes;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::File;
 
 /// Records are put together up to so many bytes.
 const TOGETHER_BYTES: usize = 1 << 20;
 
 /// An append that has come to its end.
+///
+/// ```
+/// # let fs = finefs::FileSystem::memory(1 << 20)?;
+/// let appender = finefs::Appender::new(fs.create("log")?, 1)?;
+/// appender.submit(b"up\n".to_vec(), 7).expect("one may be under way");
+/// let done = appender.next_completion().expect("it is under way");
+/// assert_eq!((done.token, done.outcome?), (7, 0));
+/// # Ok::<(), finefs::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Completion {
     /// What it was handed over with.
@@ -86,7 +94,7 @@ struct Queue {
 impl Appender {
     /// Appends to `file`, at most `depth` (one at least) records under way at a time. An error when
     /// no thread can be started.
-    pub fn new(file: File, depth: usize) -> io::Result<Appender> {
+    pub fn new(file: File, depth: usize) -> Result<Appender> {
         let shared = Arc::new(Shared {
             file,
             depth: depth.max(1),
@@ -97,7 +105,8 @@ impl Appender {
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("finefs-append".into())
-            .spawn(move || of_thread.append_all())?;
+            .spawn(move || of_thread.append_all())
+            .map_err(|error| Error::host("start appender", None, error))?;
         Ok(Appender {
             shared,
             thread: Some(thread),

@@ -4,6 +4,8 @@ use std::io;
 
 use finefs_namespace::Caller;
 
+use crate::error::{Error, Result};
+
 /// Whoever opens a file system: no checks, and files that only their owner writes.
 pub(crate) fn superuser() -> Caller {
     Caller {
@@ -14,7 +16,11 @@ pub(crate) fn superuser() -> Caller {
 
 /// The effective user and group of this process, its groups and its umask: with this caller an
 /// image is used with the rights that the process would have if it were mounted.
-pub fn process_caller() -> io::Result<Caller> {
+pub fn process_caller() -> Result<Caller> {
+    process().map_err(|error| Error::host("caller of this process", None, error))
+}
+
+fn process() -> io::Result<Caller> {
     Ok(Caller {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use finefs_namespace::{Error as Cause, Ino};
+use rustix::io::Errno;
 
 use crate::image_error::ImageError;
 
@@ -44,6 +45,12 @@ enum Inner {
         cause: Cause,
     },
     Image(ImageError),
+    /// The operating system, or what a file holds, refused something.
+    Host {
+        operation: &'static str,
+        path: Option<PathBuf>,
+        error: io::Error,
+    },
     /// There is no memory for what a file holds.
     OutOfMemory {
         operation: &'static str,
@@ -77,6 +84,15 @@ impl Error {
         Error(Box::new(Inner::OutOfMemory { operation, path }))
     }
 
+    /// Something failed that is not done by the file system.
+    pub(crate) fn host(operation: &'static str, path: Option<&Path>, error: io::Error) -> Error {
+        Error(Box::new(Inner::Host {
+            operation,
+            path: path.map(Path::to_owned),
+            error,
+        }))
+    }
+
     /// With the inode that an open file is.
     pub(crate) fn of_inode(operation: &'static str, number: Ino, cause: Cause) -> Error {
         let mut error = Error::new(operation, cause);
@@ -99,19 +115,27 @@ impl Error {
         match &*self.0 {
             Inner::Operation { cause, .. } => cause.errno(),
             Inner::Image(error) => error.errno(),
-            Inner::OutOfMemory { .. } => rustix::io::Errno::NOMEM.raw_os_error(),
+            Inner::Host { error, .. } => match (error.raw_os_error(), error.kind()) {
+                (Some(number), _) => number,
+                (None, io::ErrorKind::InvalidData) => Errno::ILSEQ.raw_os_error(),
+                (None, _) => Errno::IO.raw_os_error(),
+            },
+            Inner::OutOfMemory { .. } => Errno::NOMEM.raw_os_error(),
         }
     }
 
     /// The kind that `std::fs` gives for this.
     pub fn kind(&self) -> io::ErrorKind {
-        io::Error::from_raw_os_error(self.errno()).kind()
+        match &*self.0 {
+            Inner::Host { error, .. } => error.kind(),
+            _ => io::Error::from_raw_os_error(self.errno()).kind(),
+        }
     }
 
     /// What the operation was applied to, as it was given.
     pub fn path(&self) -> Option<&Path> {
         match &*self.0 {
-            Inner::Operation { path, .. } => path.as_deref(),
+            Inner::Operation { path, .. } | Inner::Host { path, .. } => path.as_deref(),
             Inner::Image(_) => None,
             Inner::OutOfMemory { path, .. } => Some(path),
         }
@@ -122,18 +146,21 @@ impl Error {
         match &*self.0 {
             Inner::Operation { cause, .. } => cause.to_string(),
             Inner::Image(error) => error.to_string(),
+            Inner::Host { error, .. } => error.to_string(),
             Inner::OutOfMemory { .. } => OUT_OF_MEMORY.to_owned(),
         }
     }
 
-    /// The cause, apart from the place. Opening images and lack of memory have causes of their own,
-    /// which are EIO here.
+    /// The cause, apart from the place. Opening images, the operating system and lack of memory
+    /// have causes of their own, which are EIO here.
     pub(crate) fn cause(&self) -> &Cause {
         const OF_IMAGE: &Cause = &Cause::Io(Cow::Borrowed("the image cannot be opened"));
+        const OF_HOST: &Cause = &Cause::Io(Cow::Borrowed("the operating system refused it"));
         const OF_MEMORY: &Cause = &Cause::Io(Cow::Borrowed(OUT_OF_MEMORY));
         match &*self.0 {
             Inner::Operation { cause, .. } => cause,
             Inner::Image(_) => OF_IMAGE,
+            Inner::Host { .. } => OF_HOST,
             Inner::OutOfMemory { .. } => OF_MEMORY,
         }
     }
@@ -164,6 +191,17 @@ impl fmt::Display for Error {
                 cause,
             } => (operation, path, to, ino, cause),
             Inner::Image(error) => return error.fmt(f),
+            Inner::Host {
+                operation,
+                path,
+                error,
+            } => {
+                f.write_str(operation)?;
+                if let Some(path) = path {
+                    write!(f, " {path:?}")?;
+                }
+                return write!(f, ": {error}");
+            }
             Inner::OutOfMemory { operation, path } => {
                 return write!(f, "{operation} {path:?}: {OUT_OF_MEMORY}");
             }

@@ -35,6 +35,18 @@ pub(crate) enum WritePosition {
 ///
 /// [`Read`], [`Write`] and [`Seek`] work at the file's position, on a shared reference too;
 /// `read_at`, `write_at` and `append` name the place themselves and run in parallel.
+///
+/// ```
+/// # let fs = finefs::FileSystem::memory(1 << 20)?;
+/// let file = fs.create("table")?;
+/// file.write_all_at(b"row 0\nrow 1\n", 0)?;
+/// assert_eq!(file.append(b"row 2\n")?, 12);
+/// let mut row = [0; 5];
+/// file.read_exact_at(&mut row, 6)?;
+/// assert_eq!(&row, b"row 1");
+/// file.sync_data()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct File {
     anchor: Arc<Anchor>,
     /// `None` only while it is dropped.

@@ -19,6 +19,16 @@ use crate::view::{Mounted, View};
 ///
 /// It is used as its root directory: every operation on paths is a method of [`Dir`].
 ///
+/// ```no_run
+/// use finefs::FileSystem;
+///
+/// let fs = FileSystem::open_image("disk.img")?;
+/// fs.create_dir_all("etc/conf.d")?;
+/// fs.write("etc/conf.d/motd", "hello")?;
+/// fs.close()?;
+/// # Ok::<(), finefs::Error>(())
+/// ```
+///
 /// # The caller
 /// Whoever opens a file system acts as its superuser: no permission is checked, what is made
 /// belongs to user 0 and group 0, and the umask is 022. [`FileSystem::as_caller`] gives a view with

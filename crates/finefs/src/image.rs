@@ -210,13 +210,16 @@ impl ImageOptions {
         self
     }
 
-    /// Whose limits are enforced where the image keeps quotas: users', groups', projects'. At first
-    /// nobody's, as with the kernel's ext4; account is kept all the same.
-    pub fn quota_limits(mut self, users: bool, groups: bool, projects: bool) -> ImageOptions {
-        let wanted = [users, groups, projects];
-        let kinds = QuotaKind::ALL.into_iter().zip(wanted);
-        let kinds = kinds.filter_map(|(kind, is_wanted)| is_wanted.then_some(kind));
-        self.limits = kinds.collect();
+    /// Whose limits are enforced where the image keeps quotas: of these kinds. At first nobody's,
+    /// as with the kernel's ext4; account is kept all the same.
+    ///
+    /// ```
+    /// use finefs::{ImageOptions, QuotaKind};
+    ///
+    /// let options = ImageOptions::new().quota_limits([QuotaKind::User, QuotaKind::Group]);
+    /// ```
+    pub fn quota_limits(mut self, kinds: impl IntoIterator<Item = QuotaKind>) -> ImageOptions {
+        self.limits = kinds.into_iter().collect();
         self
     }
 

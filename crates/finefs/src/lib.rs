@@ -80,13 +80,13 @@ pub use dir::Dir;
 pub use error::{Error, Result, errno};
 pub use file::File;
 pub use file_system::FileSystem;
-pub use finefs_ext::{Encryption, MasterKey, OnError};
+pub use finefs_ext::{Encryption, MasterKey, OnError, QuotaKind};
 #[cfg(feature = "locking-schemes")]
 pub use finefs_namespace::LockingScheme;
 pub use finefs_namespace::{
     AccessChecks, AllocateMode, AtimePolicy, BlockingLock, Caller, CommitThreads, FileFlags,
-    FileKind, FileLocker, Interrupt, LastLink, LockKind, LockWait, Options, RangeOwner, Removals,
-    RenameMode, StatFs, VerityDigest, XattrMode,
+    FileKind, FileLocker, Interrupt, LastLink, LockKind, LockWait, Options, RangeOwner, RenameMode,
+    StatFs, VerityDigest, XattrMode,
 };
 pub use image::ImageOptions;
 pub use metadata::{FileTimes, FileType, Metadata, Permissions};

@@ -5,6 +5,15 @@ use std::time::{Duration, SystemTime};
 use finefs_namespace::{Attributes, FileFlags, FileKind, SetAttributes, SetTime, Timestamp};
 
 /// The attributes of a file at one moment.
+///
+/// ```
+/// # let fs = finefs::FileSystem::memory(1 << 20)?;
+/// fs.write("motd", "hello")?;
+/// let motd = fs.metadata("motd")?;
+/// assert!(motd.is_file() && motd.len() == 5);
+/// assert_eq!((motd.mode(), motd.nlink()), (0o100_644, 1));
+/// # Ok::<(), finefs::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Metadata {
     attributes: Attributes,
@@ -119,6 +128,20 @@ impl Metadata {
 }
 
 /// What a file is.
+///
+/// ```
+/// use finefs::FileKind;
+///
+/// # let fs = finefs::FileSystem::memory(1 << 20)?;
+/// fs.symlink("/bin/busybox", "sh")?;
+/// let what = match fs.symlink_metadata("sh")?.file_type().kind() {
+///     FileKind::Directory => "directory",
+///     FileKind::Symlink => "link",
+///     _ => "file",
+/// };
+/// assert_eq!(what, "link");
+/// # Ok::<(), finefs::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FileType(FileKind);
 
@@ -217,6 +240,18 @@ impl std::fmt::Debug for Permissions {
 ///
 /// Times are kept from 1901 to 2446 in nanoseconds, or, in images with small inodes, in whole
 /// seconds to 2038; others are cut to that.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use finefs::FileTimes;
+///
+/// # let fs = finefs::FileSystem::memory(1 << 20)?;
+/// let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+/// let file = fs.create("old")?;
+/// file.set_times(FileTimes::new().modified(then))?;
+/// assert_eq!(file.metadata()?.modified(), then);
+/// # Ok::<(), finefs::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileTimes {
     accessed: Option<SetTime>,

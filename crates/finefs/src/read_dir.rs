@@ -18,6 +18,20 @@ const CHUNK_ENTRIES: usize = 256;
 ///
 /// What is there from before the first entry to after the last is given exactly once, whatever
 /// comes and goes meanwhile. An error ends the iteration.
+///
+/// ```
+/// # let fs = finefs::FileSystem::memory(1 << 20)?;
+/// fs.create_dir("etc")?;
+/// fs.write("etc/motd", "hello")?;
+/// fs.write("etc/hosts", "")?;
+/// let mut paths = Vec::new();
+/// for entry in fs.read_dir("etc")? {
+///     paths.push(entry?.path());
+/// }
+/// paths.sort();
+/// assert_eq!(paths, [std::path::Path::new("etc/hosts"), "etc/motd".as_ref()]);
+/// # Ok::<(), finefs::Error>(())
+/// ```
 pub struct ReadDir {
     chunk: Arc<Chunk>,
     /// The next entry of the chunk.
@@ -50,6 +64,18 @@ struct Fetched {
 
 /// An entry of a directory. It keeps those in memory that were fetched together with it, some ten
 /// kilobytes.
+///
+/// ```
+/// # let fs = finefs::FileSystem::memory(1 << 20)?;
+/// fs.write("motd", "hello")?;
+/// for entry in fs.read_dir("/")? {
+///     let entry = entry?;
+///     if entry.file_type()?.is_file() {
+///         println!("{:?}: {} bytes", entry.file_name(), entry.metadata()?.len());
+///     }
+/// }
+/// # Ok::<(), finefs::Error>(())
+/// ```
 pub struct DirEntry {
     chunk: Arc<Chunk>,
     index: usize,

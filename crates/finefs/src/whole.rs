@@ -30,11 +30,11 @@ impl Dir {
     }
 
     /// The contents of a file that is UTF-8; [`io::ErrorKind::InvalidData`] when it is not.
-    pub fn read_to_string(&self, path: impl AsRef<Path>) -> io::Result<String> {
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
         let path = path.as_ref();
         String::from_utf8(self.read(path)?).map_err(|error| {
-            let message = format!("read {path:?}: {}", error.utf8_error());
-            io::Error::new(io::ErrorKind::InvalidData, message)
+            let error = io::Error::new(io::ErrorKind::InvalidData, error.utf8_error());
+            Error::host("read", Some(path), error)
         })
     }
 

@@ -255,6 +255,23 @@ pub struct Server {
 
 /// The answer to one question, to be given now or later, by any thread. Dropped, the client gets
 /// none: its connection is closed.
+///
+/// ```
+/// use finefs_lockmeter::control::{Answerer, Server, ask_on};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("sum.sock");
+/// let listener = std::os::unix::net::UnixListener::bind(&path)?;
+/// let sum = |question: Result<Vec<u32>, String>, answerer: Answerer<u32>| {
+///     // A long sum would be given to another thread, with the answerer.
+///     answerer.give(&question.unwrap_or_default().iter().sum());
+/// };
+/// let _server = Server::answering_later(listener, sum)?;
+/// let stream = std::os::unix::net::UnixStream::connect(&path)?;
+/// let seven: u32 = ask_on(stream, &[1, 2, 4])?;
+/// assert_eq!(seven, 7);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Answerer<A> {
     ticket: Ticket,

@@ -14,7 +14,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use finefs::{LockingScheme, OnError};
+use finefs::{LockingScheme, OnError, QuotaKind};
 use finefs_fuse::View;
 
 use crate::confine::{RunAs, Sandbox};
@@ -40,8 +40,8 @@ pub(crate) struct MountOptions {
     pub journal: Option<PathBuf>,
     /// Files with keys of encrypted files.
     pub keys: Vec<PathBuf>,
-    /// Whose limits are enforced: users', groups', projects'.
-    pub quota_limits: [bool; 3],
+    /// Whose limits are enforced.
+    pub quota_limits: Vec<QuotaKind>,
     /// New files have their directory's group.
     pub has_bsd_groups: bool,
     pub commit_interval: Duration,
@@ -87,7 +87,7 @@ impl Default for MountOptions {
             skips_recovery: false,
             journal: None,
             keys: Vec::new(),
-            quota_limits: [false; 3],
+            quota_limits: Vec::new(),
             has_bsd_groups: namespace.has_bsd_groups,
             commit_interval: namespace.commit_interval,
             lacks_barriers: false,

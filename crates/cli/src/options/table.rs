@@ -3,7 +3,7 @@
 //! # References
 //! mount(8), ext4(5), `Documentation/admin-guide/ext4.rst`, fuse2fs(1), mount.fuse3(8).
 
-use finefs::AtimePolicy;
+use finefs::{AtimePolicy, QuotaKind};
 
 use super::row::{Group, Of, Row, What, row};
 use super::values::{
@@ -395,11 +395,13 @@ static WRITING: &[Row] = &[
         Done(
             set!(|o, name| {
                 let kind = match name {
-                    "grpquota" => 1,
-                    "prjquota" => 2,
-                    _ => 0,
+                    "grpquota" => QuotaKind::Group,
+                    "prjquota" => QuotaKind::Project,
+                    _ => QuotaKind::User,
                 };
-                o.quota_limits[kind] = true;
+                if !o.quota_limits.contains(&kind) {
+                    o.quota_limits.push(kind);
+                }
             }),
             "enforce limits, where the image has the feature quota; account is kept in any case",
         ),
@@ -408,7 +410,7 @@ static WRITING: &[Row] = &[
     row(
         &["noquota"],
         Done(
-            set!(|o| o.quota_limits = [false; 3]),
+            set!(|o| o.quota_limits = Vec::new()),
             "enforce none (default)",
         ),
     )

@@ -89,7 +89,8 @@ pub fn ask_on<Q: Serialize, A: DeserializeOwned>(
     begin_asking(stream, question)?.wait()
 }
 
-/// A question that is asked and not answered yet; closed when it is dropped.
+/// A question that is asked and not answered yet; closed when it is dropped. [`begin_asking`] gives
+/// it.
 #[derive(Debug)]
 pub struct Asked<A> {
     stream: UnixStream,

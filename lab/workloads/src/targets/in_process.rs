@@ -73,10 +73,8 @@ impl Target for InProcess {
 
     fn open_appends(&self, path: &str, depth: u32) -> Result<Box<dyn Appends + '_>> {
         let file = self.open(path, OFlags::WRONLY | OFlags::APPEND)?.file;
-        let appender = Appender::new(file, depth as usize);
-        let appender = appender.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
         Ok(Box::new(InProcessAppends {
-            appender: appender?,
+            appender: Appender::new(file, depth as usize).map_err(errno)?,
             spare: (0..depth).map(|_| Vec::new()).collect(),
             failed: None,
         }))
