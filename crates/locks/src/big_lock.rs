@@ -3,12 +3,12 @@
 //! # What it is for
 //! To reproduce what one lock around everything costs, and to carry code that was written for one.
 //! A task takes it as often as it likes; [`BigLock::relax`] stands for the scheduler, which took it
-//! from whoever went to sleep and gave it back afterwards.
+//! from a task that went to sleep and gave it back afterwards.
 //!
 //! # The two forms
-//! - [`BigLockKind::Spinning`] (Linux before 2.6.11 and from 2.6.26 on): waiters spin, and whoever
-//!   comes at the right moment gets it. In the kernel a holder was not preempted; here it can be,
-//!   so a spinner gives its time slice away now and then.
+//! - [`BigLockKind::Spinning`] (Linux before 2.6.11 and from 2.6.26 on): waiters spin, and the one
+//!   that comes at the right moment gets it. In the kernel a holder was not preempted; here it can
+//!   be, so a spinner gives its time slice away now and then.
 //! - [`BigLockKind::Sleeping`] (`CONFIG_PREEMPT_BKL`, a semaphore): waiters sleep in a queue, and
 //!   the lock is handed to the first. Nobody holds it in effect until that one has been scheduled:
 //!   this dead time is what made open and close six times slower on eight CPUs than on one (Red
@@ -46,9 +46,9 @@ pub enum BigLockKind {
 /// that was written for one.
 ///
 /// A task takes it as often as it likes. [`relax`](BigLock::relax) stands for the scheduler, which
-/// took the lock from whoever went to sleep, all levels at once, and gave it back afterwards; what
-/// may be done with guards around it is said at [`RelaxedMutex`](crate::RelaxedMutex). It guards no
-/// value. [`BigLockKind`] says how it is waited for, and whether in an order.
+/// took the lock from a task that went to sleep, all levels at once, and gave it back afterwards;
+/// what may be done with guards around it is said at [`RelaxedMutex`](crate::RelaxedMutex). It
+/// guards no value. [`BigLockKind`] says how it is waited for, and whether in an order.
 ///
 /// ```
 /// use finefs_locks::{BigLock, BigLockKind, LockClass};
@@ -135,9 +135,9 @@ impl BigLock {
         either!(&self.0, lock => lock.relax(f))
     }
 
-    /// As `relax`, also while locks of higher levels are held, which `relax` must not. Whoever
-    /// holds this lock must wait only inside a `sleep` for what others hold over one; else the two
-    /// wait for each other. The order checker cannot see that.
+    /// As `relax`, also while locks of higher levels are held, which `relax` must not. A holder of
+    /// this lock must wait only inside a `sleep` for what others hold over one; else the two wait
+    /// for each other. The order checker cannot see that.
     #[track_caller]
     pub fn sleep<R>(&self, f: impl FnOnce() -> R) -> Relaxed<R> {
         either!(&self.0, lock => lock.sleep(f))

@@ -13,7 +13,7 @@
 //! | [`SplitCounts`] | references on what all CPUs use, while they do |
 //! | `RelaxedMutex` | code that takes its lock recursively and lets go of it to sleep; with the feature `locking-schemes` |
 //! | `BigLock` | the big kernel lock, to compare with; with the same feature |
-//! | [`OnceLatch`] | something loaded by whoever needs it first |
+//! | [`OnceLatch`] | something loaded by the first thread that needs it |
 //! | [`cpu`], [`prefetch_to_read`], [`prefetch_to_write`] | which shard to use; a line that will be read or written |
 //! | [`order`] | the lock order and its checker |
 //! | [`primitive`] | the switch between std, loom and shuttle |

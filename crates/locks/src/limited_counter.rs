@@ -12,8 +12,8 @@
 //! # Invariants
 //! 1. The amount is the pool plus all stashes. While somebody holds the pool's mutex, what it has
 //!    in its hands counts as well.
-//! 2. A frozen stash is empty, and only the holder of the pool's mutex freezes and thaws. Whoever
-//!    finds a stash frozen goes to the pool instead.
+//! 2. A frozen stash is empty, and only the holder of the pool's mutex freezes and thaws. A thread
+//!    that finds a stash frozen goes to the pool instead.
 //!
 //! # Collecting
 //! It freezes one stash after the other and takes what they hold. When all are frozen, every take

@@ -1,4 +1,4 @@
-//! [`OnceLatch`]: a value that is loaded at most once, by whoever needs it first.
+//! [`OnceLatch`]: a value that is loaded at most once, by the first thread that needs it.
 //!
 //! # Protocol
 //! - `state` goes from EMPTY to READY once and never back. The value is written before READY is
@@ -10,8 +10,8 @@
 //!
 //! # Locking
 //! The gate's mutex is a leaf: nothing is called with it held. For the order checker a latch is not
-//! held during the load, but whoever may come to wait for another's load must hold only locks below
-//! the latch's class.
+//! held during the load, but a thread that may come to wait for another's load must hold only locks
+//! below the latch's class.
 
 use std::mem::MaybeUninit;
 

@@ -21,9 +21,9 @@
 //! Each thread has a list of what it holds: class, key, address, and where it was taken. A `Held`
 //! in every guard removes its entry when the guard goes. Guards may go in any order.
 //!
-//! What was taken by the rules is in ascending order of level and key. So who takes a lock above
-//! the last of these is above them all. What came in another way (rule 4) is apart, and looked
-//! through; it is little.
+//! What was taken by the rules is in ascending order of level and key. So a lock above the last of
+//! these is above them all. What came in another way (rule 4) is apart, and looked through; it is
+//! little.
 //!
 //! # Cost
 //! In debug builds, and with the feature `order-check`, a list operation per acquisition. It does
@@ -316,7 +316,7 @@ mod checking {
     }
 
     /// Does work in which the thread may wait for a device whatever it holds: for a rare operation,
-    /// and nobody else waits for its locks but who wants the same object.
+    /// for whose locks only threads wait that want the same object.
     pub fn allowing_io<T>(work: impl FnOnce() -> T) -> T {
         struct Allowed;
         impl Drop for Allowed {

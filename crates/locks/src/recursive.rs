@@ -16,7 +16,7 @@
 //! For the order checker only the outermost level counts. What [`Recursive::relax`] lets go of and
 //! retakes must stand above nothing that is held meanwhile. [`Recursive::sleep`] may be called with
 //! locks of higher levels held, as a task under the big kernel lock slept with semaphores held: the
-//! order checker does not look at its retaking. It cannot deadlock if whoever holds this lock waits
+//! order checker does not look at its retaking. It cannot deadlock if a holder of this lock waits
 //! only inside a sleep for what others hold over one: then nobody waits for a sleeper while keeping
 //! this lock from it.
 
@@ -34,7 +34,7 @@ pub(crate) trait RawWait {
     fn try_take(&self) -> bool;
     /// Takes it, waiting as long as that needs. Acquire ordering.
     fn take(&self);
-    /// Gives it back. Release ordering. Only to be called by whoever has taken it.
+    /// Gives it back. Release ordering. Only to be called by the thread that has taken it.
     fn give(&self);
 }
 

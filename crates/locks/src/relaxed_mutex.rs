@@ -127,9 +127,9 @@ impl RelaxedMutex {
         self.0.relax(f)
     }
 
-    /// As `relax`, also while locks of higher levels are held, which `relax` must not. Whoever
-    /// holds this mutex must wait only inside a `sleep` for what others hold over one; else the two
-    /// wait for each other. The order checker cannot see that.
+    /// As `relax`, also while locks of higher levels are held, which `relax` must not. A holder of
+    /// this mutex must wait only inside a `sleep` for what others hold over one; else the two wait
+    /// for each other. The order checker cannot see that.
     #[track_caller]
     pub fn sleep<R>(&self, f: impl FnOnce() -> R) -> Relaxed<R> {
         self.0.sleep(f)

@@ -58,7 +58,7 @@ pub(crate) struct ShardGuard<'a, T> {
     lock: &'a ShardLock<T>,
     _held: Held,
     holding: Holding,
-    /// A guard gives `&T` to whoever it is lent to: it may be shared where T may, as a `&mut T`
+    /// A guard lent to another thread gives it `&T`: it may be shared where T may, as a `&mut T`
     /// may.
     _value: PhantomData<&'a mut T>,
 }

@@ -27,8 +27,8 @@ use crate::{LocalGlobal, cpu};
 /// there, and constant time. An item is removed through its [`Ticket`], from the shard to which it
 /// was added, whatever CPU the remover runs on; how often that is another one is counted
 /// ([`removals`](ShardedList::removals)). What walks all items takes the global lock, so that
-/// nothing is added or removed meanwhile, and delays whoever wants to. Items that are never removed
-/// are dropped with the list.
+/// nothing is added or removed meanwhile, and delays threads that want to. Items that are never
+/// removed are dropped with the list.
 ///
 /// ```
 /// use finefs_locks::{LockClass, ShardedList};

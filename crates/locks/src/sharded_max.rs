@@ -39,8 +39,8 @@ impl ShardedMax {
     pub fn raise(&self, value: u64) {
         let part = &self.parts[cpu::current()];
         if part.load(Ordering::Relaxed) < value {
-            // Threads may share the CPU's part: the greater must stay. Release: who reads the value
-            // sees what led to it.
+            // Threads may share the CPU's part: the greater must stay. Release: a thread that reads
+            // the value sees what led to it.
             part.fetch_max(value, Ordering::Release);
         }
     }

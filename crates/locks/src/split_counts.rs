@@ -158,7 +158,8 @@ impl SplitCounts {
         place.generation += 1;
         place.owner = Some(owner);
         for parts in &self.parts {
-            // Release: who finds the part open finds it closed at the generation before, if at all.
+            // Release: a thread that finds the part open finds it closed at the generation before,
+            // if at all.
             parts[usize::from(number)].store(part(place.generation, 0), Ordering::Release);
         }
         Some(SplitCount {
@@ -194,10 +195,10 @@ impl SplitCounts {
         }
     }
 
-    /// Closes a count and gives its sum. To be called once, by whoever keeps the count.
+    /// Closes a count and gives its sum. To be called once, by the keeper of the count.
     ///
-    /// While it runs some parts are closed and some are not: who is refused meanwhile must find
-    /// another place to count.
+    /// While it runs some parts are closed and some are not: a thread that is refused meanwhile
+    /// must find another place to count.
     pub fn close(&self, count: SplitCount) -> i64 {
         let number = usize::from(count.place);
         let close = |parts: &CachePadded<[AtomicU64; SPLIT_COUNTS_MAX]>| {
@@ -215,8 +216,8 @@ impl SplitCounts {
         sum
     }
 
-    /// The owner of a count that is split, another one at each call: for who needs room. It may be
-    /// closed by now.
+    /// The owner of a count that is split, another one at each call: for a thread that needs room.
+    /// It may be closed by now.
     pub fn next_owner(&self) -> Option<u64> {
         let mut places = self.places.lock();
         for _ in 0..SPLIT_COUNTS_MAX {

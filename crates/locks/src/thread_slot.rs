@@ -4,8 +4,8 @@
 //! - A thread that has a slot is the only one that has it, from its first call of [`current`] until
 //!   it ends. So it may change what lies in the slot by plain loads and stores.
 //! - There are [`COUNT`] slots. Threads that find none left have none.
-//! - Who leaves something in a slot that it must change again later says so by [`enter`] and
-//!   [`leave`]: the slot of a thread that ends in between is not given to another.
+//! - A thread that leaves something in a slot that it must change again later says so by [`enter`]
+//!   and [`leave`]: the slot of a thread that ends in between is not given to another.
 
 /// The number of slots.
 #[cfg(not(any(loom, feature = "shuttle")))]

@@ -1,7 +1,7 @@
 //! What the locks tell the meter: see `finefs_lockmeter`.
 //!
 //! Every lock has a [`LastCpu`] beside its word, every guard a [`Holding`] that is dropped after
-//! the release, and whoever waits makes a [`Waiting`]. Under loom and shuttle nothing is told.
+//! the release, and a waiter makes a [`Waiting`]. Under loom and shuttle nothing is told.
 
 pub(crate) use finefs_lockmeter::{Holding, LastCpu, Waiting};
 use finefs_lockmeter::{Kind, LockClass};
@@ -87,7 +87,8 @@ impl Metered<'_> {
         Metered::wait_apart(self.class, self.kind, self.last_cpu, self.address, slow)
     }
 
-    /// Gets the parts, so that who might have to wait need not have them together in memory.
+    /// Gets the parts, so that a thread that might have to wait need not have them together in
+    /// memory.
     #[cold]
     #[inline(never)]
     #[track_caller]

@@ -216,7 +216,7 @@ fn range_lock_word_excludes() {
     });
 }
 
-/// Who waits in the queue sees what the holder before it did, though it may see the grant before it
+/// A waiter in the queue sees what the holder before it did, though it may see the grant before it
 /// is woken. Fails without the release in `Node::grant`, and without the acquire in `is_granted`.
 #[test]
 fn range_lock_grant_publishes() {
@@ -363,7 +363,7 @@ fn shard_lock_excludes() {
     });
 }
 
-/// Three at one shard: who sleeps is woken. Fails (deadlock) without: the light barrier in `give`,
+/// Three at one shard: a sleeper is woken. Fails (deadlock) without: the light barrier in `give`,
 /// the heavy one in `take`, the look for sleepers, the gate's mutex in `wake`.
 #[test]
 fn shard_lock_wakes_its_sleepers() {
@@ -514,8 +514,8 @@ fn split_counts_lose_nothing() {
     });
 }
 
-/// What was done before something was added is seen by who closed the count and found that in its
-/// sum. Fails without the release in `add` or the acquire in `close`.
+/// What was done before something was added is seen by the thread that closed the count and found
+/// that in its sum. Fails without the release in `add` or the acquire in `close`.
 #[test]
 fn split_counts_order_what_was_done() {
     model(3, || {

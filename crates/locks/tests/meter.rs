@@ -219,7 +219,7 @@ fn range_lock_reduced() {
         assert!(lock.try_write(1..6).is_none());
         assert!(lock.try_read(1..6).is_some());
         drop(guard);
-        // One of two who share a cell.
+        // One of two that share a cell.
         let mut one = lock.read(0..10).into_send();
         let other = lock.try_read(0..10).expect("shares");
         one.shrink(0..4);
@@ -318,7 +318,7 @@ fn range_lock_contended_only() {
     assert_eq!((plain(&writer), writer.given_up), ((0, 1, 0), 1));
 }
 
-/// Who wants another part of a segment in which somebody waits does not wait for that. Without: the
+/// A request for another part of a segment in which one waits does not wait for that. Without: the
 /// look into the queue in `spin`.
 #[test]
 fn range_lock_in_nobodys_way() {

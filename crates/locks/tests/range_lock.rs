@@ -211,7 +211,7 @@ fn threads_exclude_each_other() {
                         _ => {}
                     }
                     if guard.is_write() && guard.range().end == u64::MAX {
-                        // Who holds the range to the end may move the end to or above its start.
+                        // A holder of the range to the end may move the end to or above its start.
                         size.store(
                             guard.range().start + random.below(4).min(OFFSETS),
                             Ordering::Release,
@@ -405,7 +405,7 @@ fn a_waiter_does_not_starve_behind_later_lower_ranges() {
     assert!(is_done.load(Ordering::Acquire));
 }
 
-/// Who leaves lets in those whose last blocker it was, and nobody else.
+/// A holder that leaves lets in those whose last blocker it was, and no others.
 #[test]
 fn a_waiter_comes_when_its_last_blocker_leaves() {
     let lock = RangeLock::new(&CLASS);
@@ -495,7 +495,7 @@ fn an_empty_range_at_the_last_offset_is_harmless() {
     }
 }
 
-/// Ranges without an offset are nobody's: not their holders', and not of whoever comes.
+/// Ranges without an offset are nobody's: not their holders', and not a newcomer's.
 #[test]
 fn an_empty_range_conflicts_with_nothing() {
     const EMPTY: [(u64, u64); 6] = [

@@ -257,7 +257,7 @@ fn range_lock_session_changes_under_a_writer() {
     });
 }
 
-/// Readers of one range, of whom some give back a part or are joined by others.
+/// Readers of one range; some give back a part or are joined by others.
 #[test]
 fn range_lock_joined_readers_part() {
     check(2000, || {
@@ -396,8 +396,8 @@ fn limited_counter_is_exact() {
     });
 }
 
-/// Who takes what is left gets all of it, and together they get no more. Fails when `take_up_to`
-/// does not collect the stashes.
+/// A thread that takes what is left gets all of it, and together they get no more. Fails when
+/// `take_up_to` does not collect the stashes.
 #[test]
 fn limited_counter_gives_what_is_left() {
     check(1000, || {
@@ -523,8 +523,8 @@ fn mutex_and_condvar_hand_over() {
 }
 
 /// Relaxing races with relaxing and with ordinary users: levels come back as they were, nobody is
-/// ever beside another, and the change count tells exactly who was in between. Fails without: the
-/// depth that `relax` restores, `changes` being counted, the look for sleepers in `give`
+/// ever beside another, and the change count tells exactly which were in between. Fails without:
+/// the depth that `relax` restores, `changes` being counted, the look for sleepers in `give`
 /// (deadlock).
 #[test]
 fn relaxed_mutex_relaxes_beside_others() {

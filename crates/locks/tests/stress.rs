@@ -1,6 +1,6 @@
 //! Every lock under real threads, guarding plain memory: a pair of words that a holder makes
-//! unequal for a moment. Who sees them unequal was not kept out; and the thread sanitizer (`xtask
-//! prove tsan`) sees every access that no lock orders, whether it did harm or not.
+//! unequal for a moment. A thread that sees them unequal was not kept out; and the thread sanitizer
+//! (`xtask prove tsan`) sees every access that no lock orders, whether it did harm or not.
 //!
 //! `FINEFS_STRESS_MS` says how long each test runs.
 //!

@@ -246,8 +246,8 @@ fn sharded_max_is_the_greatest() {
     assert_eq!(max.get(), 199_999);
 }
 
-/// A guard that is dropped where its lock was let go of does not end the holding of whoever has it
-/// now.
+/// A guard that is dropped where its lock was let go of does not end the holding of the thread that
+/// has it now.
 #[test]
 fn a_guard_from_before_a_relax_ends_nobody_elses_holding() {
     let lock = RelaxedMutex::new(&CLASS);

@@ -1,7 +1,7 @@
 //! Which CPU the thread runs on, as a hint for choosing a shard.
 //!
 //! The answer may be stale as soon as it is given, since the thread can migrate. So a wrong answer
-//! must cost speed only: whoever uses it records the shard it chose.
+//! must cost speed only: a user of it records the shard that it chose.
 //!
 //! | Build | Source |
 //! |---|---|
@@ -70,7 +70,7 @@ pub fn current() -> usize {
     current_of(count())
 }
 
-/// [`current`], for who has `count()` at hand, as the length of its shards.
+/// [`current`], for a caller that has `count()` at hand, as the length of its shards.
 #[cfg(not(any(loom, feature = "shuttle")))]
 #[inline]
 pub(crate) fn current_of(count: usize) -> usize {

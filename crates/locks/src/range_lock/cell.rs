@@ -1,5 +1,5 @@
 //! [`Cell`]: the one-word fast path. Holds one range at a time: a writer's, or that of any number
-//! of readers who ask for the very same one.
+//! of readers that ask for the very same one.
 //!
 //! Every guard knows its holding by a cell: the one that it took or, where it came by the queue,
 //! the cell of its node, which is always closed. So all are released alike.
@@ -8,7 +8,7 @@
 //! The word, from the lowest bit:
 //! - 20 bits: the number of readers;
 //! - WRITER: a writer holds the cell;
-//! - OPEN: requests may take the cell. Of a closed cell, whoever leaves goes on to the queue;
+//! - OPEN: requests may take the cell. A holder that leaves a closed cell then serves the queue;
 //! - the rest: a sequence number, which rises when an empty cell is taken and when a closed one
 //!   is opened.
 //!
@@ -18,7 +18,7 @@
 //! # Invariants
 //! 1. A cell is taken only while it is open and empty, and joined only while it is open. A word of
 //!    an open cell never comes again with the same number and another range.
-//! 2. `close`, `open` and the use of `users` and `imported` are for who holds the lock's mutex.
+//! 2. `close`, `open` and the use of `users` and `imported` are for the holder of the lock's mutex.
 //! 3. A cell is opened only when its word shows no holder: every holder that `close` found has left
 //!    the word and, under the mutex, its entry in the queue.
 //!
@@ -45,7 +45,7 @@ const OPEN: u64 = 1 << 21;
 const NUMBER_ONE: u64 = 1 << 22;
 const NUMBER: u64 = !(NUMBER_ONE - 1);
 
-/// Who holds the cell, and how many they are.
+/// How the cell is held, and by how many.
 fn holders(word: u64) -> Option<(Access, u32)> {
     match word & HOLDERS {
         0 => None,
@@ -145,7 +145,7 @@ impl Cell {
         if is_taken {
             self.start.store(range.start, Ordering::Relaxed);
             self.end.store(range.end, Ordering::Relaxed);
-            // Release: whoever sees this number sees the range.
+            // Release: a thread that sees this number sees the range.
             self.published.store(word, Ordering::Release);
         }
         is_taken
@@ -158,7 +158,7 @@ impl Cell {
             .is_ok()
     }
 
-    /// The range of the holders of whom `word` tells, if it is visible yet.
+    /// The range of the holders that `word` counts, if it is visible yet.
     fn range_of(&self, word: u64) -> Option<Range<u64>> {
         let is_published = (self.published.load(Ordering::Acquire) ^ word) & NUMBER == 0;
         is_published.then(|| self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed))
@@ -230,7 +230,7 @@ impl Cell {
         self.word.store(opened, Ordering::Release);
     }
 
-    /// Makes a cell that was never open that of the one holder for whom `node` stands.
+    /// Makes a cell that was never open that of the one holder that `node` stands for.
     pub(super) fn represent(&self, node: &'static Node, access: Access) {
         self.word.store(access as u64, Ordering::Relaxed);
         // Its only user keeps it from being opened.

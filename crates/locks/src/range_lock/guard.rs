@@ -109,8 +109,8 @@ impl<'a> RangeGuard<'a> {
     }
 
     /// A guard that may go to another thread, as the buffer of an asynchronous write does. The
-    /// order checker loses sight of it: whoever waits for the range while holding other locks must
-    /// know that its holder needs none of them.
+    /// order checker loses sight of it: a thread that waits for the range while holding other locks
+    /// must know that its holder needs none of them.
     pub fn into_send(self) -> SendRangeGuard<'a> {
         SendRangeGuard(self.holding)
     }

@@ -17,7 +17,7 @@
 //! | `request` | how a request gets its range: a cell, spinning, the queue; appending |
 //! | `cell` | the one-word fast path: one range, held by a writer or by readers of the same range |
 //! | `spread` | groups of cells that contended locks borrow, and which cell a range belongs to |
-//! | `queue`, `node` | requests in the order of their arrival, who blocks whom; their memory |
+//! | `queue`, `node` | requests in the order of their arrival, which block which; their memory |
 //! | `slow` | what the mutex guards: the queue, and whether the lock is spread; **the invariants** |
 //! | `wait` | sleeping until a grant, and telling the meter |
 //! | `guard` | [`RangeGuard`], [`SendRangeGuard`] |
@@ -38,9 +38,10 @@
 //! Rates beside the rivals, and the command, are in `docs/locks-bench.md`.
 //! - *One mutex over an interval tree* (Linux, Lustre) is exact and FIFO, but every request writes
 //!   the same lines twice: two threads on disjoint ranges are slower than one. Ours keeps its
-//!   exactness and order for those who must wait, and needs no tree: few requests wait at one time.
+//!   exactness and order for requests that must wait, and needs no tree: few requests wait at one
+//!   time.
 //! - *A sorted lock-free list* (Kogan et al.) does without the mutex, but all insert near the same
-//!   nodes, each needs a node and reclamation, and order among those who wait is left to chance.
+//!   nodes, each needs a node and reclamation, and order among waiters is left to chance.
 //! - *A lock per segment* (pNOVA) lets disjoint requests write nothing in common, but it is a table
 //!   for each file, takes a lock for each segment of a large range, and makes disjoint ranges
 //!   within a segment wait. Ours borrows the table once there is contention, remembers the exact
@@ -97,12 +98,12 @@ pub use guard::{RangeGuard, SendRangeGuard};
 /// A range is half-open, `start..end`, in bytes or whatever the offsets count. An `end` of
 /// `u64::MAX` means "to the end, wherever that is". A range that does not end after its start is
 /// empty: it is granted at once, and conflicts with nothing. Readers share; a writer excludes
-/// readers and writers of ranges that overlap his. Disjoint ranges never wait for each other.
+/// readers and writers of ranges that overlap its own. Disjoint ranges never wait for each other.
 ///
 /// # Order
 /// Requests that conflict, because they overlap and not both read, are granted in the order of
-/// their arrival: nobody passes a request that waits, so nobody starves, and who waits is woken
-/// when the last one in its way leaves. (Before it arrives, a request looks a few times whether a
+/// their arrival: no request passes one that waits, so none starves, and a waiter is woken when the
+/// last holder in its way leaves. (Before it arrives, a request looks a few times whether a
 /// conflicting holder has left already.) Requests that do not conflict pass each other.
 ///
 /// # One range of one lock at a time
@@ -249,9 +250,9 @@ impl RangeLock {
     /// granted: it is the start of the guard's range.
     ///
     /// `end_of_file` gives the end of file at the moment of its call. It may be called more than
-    /// once, must only read (an atomic, say), and must not take locks. Whoever raises the end of
-    /// file must hold the range that it writes; whoever lowers it must hold all from the new end
-    /// on.
+    /// once, must only read (an atomic, say), and must not take locks. A thread that raises the end
+    /// of file must hold the range that it writes; one that lowers it must hold all from the new
+    /// end on.
     #[track_caller]
     pub fn append(&self, end_of_file: impl Fn() -> u64) -> RangeGuard<'_> {
         self.lock_append(end_of_file)
@@ -270,8 +271,8 @@ impl RangeLock {
     }
 
     /// Brings a lock that is spread after contention back to its one word, if nobody holds a range:
-    /// for those who know that there will be no user for a while, as when a file is closed. The
-    /// number of locks that can be spread at one time is limited. True when the lock is back.
+    /// for a caller that knows that there will be no user for a while, as when a file is closed.
+    /// The number of locks that can be spread at one time is limited. True when the lock is back.
     #[inline]
     pub fn settle(&self) -> bool {
         if !self.is_fast() {

@@ -68,13 +68,13 @@ pub(super) struct Node {
     is_write: AtomicU8,
     /// The number of entries before this that conflict with it.
     pub(super) blockers: AtomicU32,
-    /// How many holders share the entry: readers whom a cell's closing found.
+    /// How many holders share the entry: readers that a cell's closing found.
     pub(super) count: AtomicU32,
     /// The cells on which the entry lies, the lower half first.
     cells: [AtomicU64; 2],
     /// Set when `blockers` becomes 0: the waiter looks here without the mutex.
     granted: AtomicBool,
-    /// Who waits. Only locked under the lock's mutex.
+    /// The waiting thread. Only locked under the lock's mutex.
     waiter: StdMutex<Option<thread::Thread>>,
 }
 
@@ -152,8 +152,8 @@ impl Node {
         *self.waiter() = Some(thread::current());
     }
 
-    /// Grants, and tells whom to wake. From here on the node is its holder's: the mutex of the lock
-    /// must still be held when this is called, and the node is not touched again for this.
+    /// Grants, and gives the thread to wake. From here on the node is its holder's: the mutex of
+    /// the lock must still be held when this is called, and the node is not touched again for this.
     pub(super) fn grant(&self) -> Option<thread::Thread> {
         let waiter = self.waiter().take();
         self.granted.store(true, Ordering::Release);

@@ -147,7 +147,7 @@ impl Queue {
         node.count.fetch_sub(1, Relaxed);
         let nobody = own.grant();
         debug_assert!(nobody.is_none());
-        // Who conflicts with the part conflicts with the whole, and so waits already.
+        // A request that conflicts with the part conflicts with the whole, and so waits already.
         for later in after(node.next.get()) {
             if later.conflicts_with(&own.range(), own.access()) {
                 debug_assert!(later.blockers.load(Relaxed) > 0);
@@ -230,7 +230,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Push(Range<u64>, Access),
-        /// Readers whom the closing of a cell found.
+        /// Readers that the closing of a cell found.
         Import(Range<u64>, u32),
         Remove(usize),
         Reduce(usize, Range<u64>),
@@ -249,14 +249,14 @@ mod tests {
         ]
     }
 
-    /// A holder or waiter, of whom several may share a node.
+    /// A holder or waiter; several may share a node.
     struct Entry {
         node: &'static Node,
         range: Range<u64>,
         access: Access,
     }
 
-    /// The rule itself: granted is who conflicts with nobody before.
+    /// The rule itself: a request is granted that conflicts with none before it.
     fn is_granted_by_rule(entries: &[Entry], which: usize) -> bool {
         let has_common = |a: &Range<u64>, b: &Range<u64>| a.clone().any(|at| b.contains(&at));
         let own = &entries[which];

@@ -7,13 +7,12 @@
 //! 3. The queue.
 //!
 //! # Appending
-//! An append locks from the end of file, which is known only when all who can move it are out of
+//! An append locks from the end of file, which is known only when all that can move it are out of
 //! the way. A waiting append therefore asks for all from the lowest place where the end of file can
 //! be until its grant: the end of file at its arrival or, if lower, the start of any earlier
-//! exclusive range that reaches to the end, since who cuts off the file at x must hold
-//! `x..u64::MAX` or more. Later requests that could move the end of file conflict with that range
-//! and wait. So at the grant the end of file is stable; the append reads it and gives back what
-//! lies below.
+//! exclusive range that reaches to the end, since a truncation to x must hold `x..u64::MAX` or
+//! more. Later requests that could move the end of file conflict with that range and wait. So at
+//! the grant the end of file is stable; the append reads it and gives back what lies below.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -227,8 +226,8 @@ impl RangeLock {
         let mut wait = Wait::new(self.metered(Kind::Writer));
         let mut slow = self.slow.lock();
         slow.close_all(self);
-        // Only now: all who hold a range are in the queue. Who has not yet lowered the end of file
-        // is counted in the minimum. Should this panic, the next request opens the cells.
+        // Only now: all holders of ranges are in the queue. One that has not yet lowered the end of
+        // file is counted in the minimum. Should this panic, the next request opens the cells.
         let range = end_of_file().min(slow.queue.write_to_end_min())..u64::MAX;
         let Some(node) = self.enqueue(&mut slow, &range, Access::Write, Patience::Endless) else {
             unreachable!("endless patience");

@@ -12,8 +12,8 @@
 //! # Invariants
 //! 1. A holder that is not in an open cell is in the queue, and so is every waiter.
 //! 2. A request on its way to the queue first closes its cells (`enter`), which brings their
-//!    holders into the queue. So it finds there all with whom it could conflict; and nobody who
-//!    comes later and could conflict with it takes a cell before it has left.
+//!    holders into the queue. So it finds there all that it could conflict with; and no later
+//!    request that could conflict with it takes a cell before it has left.
 //! 3. What `enter` brings in conflicts with no waiter: a waiter's cells were closed already.
 
 use std::ops::Range;
@@ -87,7 +87,7 @@ impl Slow {
         }
     }
 
-    /// Closes the cells of a request, so that all with whom it could conflict are in the queue.
+    /// Closes the cells of a request, so that all that it could conflict with are in the queue.
     /// Returns the cells on which it now lies: they stay closed until `exit`.
     pub(super) fn enter(&mut self, lock: &RangeLock, range: &Range<u64>) -> CellSet {
         let Some(placement) = self.placement else {
@@ -202,7 +202,7 @@ impl Slow {
             cover(placement, entry);
         }
         placement.all_cells().for_each(open_if_unused);
-        // Release: whoever sees this sees the cells open.
+        // Release: a thread that sees this sees the cells open.
         lock.spread.store(placement.encode(), Ordering::Release);
     }
 

@@ -39,8 +39,8 @@ impl<'a> Wait<'a> {
 #[cfg(not(any(loom, feature = "shuttle")))]
 const PARK_SPINS: u32 = 64;
 
-/// Sleeps until a flag is set by somebody who then unparks this thread; false when the time ran
-/// out.
+/// Sleeps until a flag is set by another thread, which then unparks this one; false when the time
+/// ran out.
 #[cfg(not(any(loom, feature = "shuttle")))]
 pub(super) fn park_until(is_done: impl Fn() -> bool, deadline: Option<Instant>) -> bool {
     for _ in 0..PARK_SPINS {

@@ -3,8 +3,8 @@
 //! A read of a file, a directory or a symbolic link writes nothing but this one time. The usual
 //! policy notes the first read after a change and one a day, so that what is read often is hardly
 //! ever written. As in Linux, a read at the end of a file is one too, and one of no bytes is none,
-//! and a link is read by who follows it on a path in process. (In a mount the kernel keeps what
-//! links say, and asks once.)
+//! and following a link on a path in process reads it. (In a mount the kernel keeps what links say,
+//! and asks once.)
 
 use crate::base::file_flags::FileFlags;
 use crate::base::types::{FileKind, Timestamp};

@@ -1,8 +1,8 @@
 //! ACLs beside modes: set and removed as attributes, changed by chmod, inherited by what is made.
 //!
-//! An access ACL and the mode change together: in one log group, and for who checks a permission in
-//! one moment (`Core::set_acl`). Every ACL is among the inode's attributes too, which is what the
-//! store is told.
+//! An access ACL and the mode change together: in one log group, and for a permission check in one
+//! moment (`Core::set_acl`). Every ACL is among the inode's attributes too, which is what the store
+//! is told.
 //!
 //! References: acl(5); Linux `fs/posix_acl.c`, as ext4 uses it.
 
@@ -69,8 +69,8 @@ pub(crate) fn may_keep_setgid(caller: &Caller, gid: u32) -> bool {
 }
 
 /// True when something that is no directory and is made with these permission bits, before umask
-/// and default ACL, in a directory with these attributes must not get the set-group-ID bit: whoever
-/// is not in the directory's group would get a program that runs with it (Linux 6.0,
+/// and default ACL, in a directory with these attributes must not get the set-group-ID bit: a
+/// caller that is not in the directory's group would get a program that runs with it (Linux 6.0,
 /// `mode_strip_sgid`). Where everything gets its directory's group (`is_bsd`) nobody has looked at
 /// the caller's groups before, and Linux leaves the bit; here it goes.
 pub(crate) fn loses_setgid(

@@ -1,4 +1,4 @@
-//! Who may do what with an inode, and what a use notes in it.
+//! What a caller may do with an inode, and what a use notes in it.
 //!
 //! | module | about |
 //! |---|---|

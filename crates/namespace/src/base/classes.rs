@@ -7,7 +7,7 @@ use finefs_lockmeter::LockClass;
 
 /// A freeze or a thaw, with the commits that belong to it.
 pub static FREEZING: LockClass = LockClass::new("ns.freezing", 4).held_over_io();
-/// Whether somebody commits for all who sync; nothing is taken under it.
+/// Whether a thread commits for all that sync; nothing is taken under it.
 pub static SYNC_TURN: LockClass = LockClass::new("ns.sync_turn", 5);
 /// One commit at a time; held over the whole commit, never inside an operation.
 pub static COMMIT: LockClass = LockClass::new("ns.commit", 5).held_over_io();
@@ -53,7 +53,7 @@ pub static INLINE: LockClass = LockClass::new("ns.inline", 43);
 pub static COMMITTED: LockClass = LockClass::new("ns.committed", 44);
 /// The extents of one segment of a file.
 pub static SEGMENT: LockClass = LockClass::new("ns.segment", 45);
-/// The locks on one file: what is held, who waits.
+/// The locks on one file: the holders and the waiters.
 pub static FILE_LOCKS: LockClass = LockClass::new("ns.file_locks", 47);
 /// Which processes wait for a lock on a file; taken only by those that must sleep.
 pub static LOCK_GRAPH: LockClass = LockClass::new("ns.lock_graph", 48);

@@ -12,7 +12,7 @@ pub struct Identity {
     /// Its UUID.
     pub uuid: [u8; 16],
     /// Keys for what users see and shall not make up or foresee: file handles, the order of
-    /// listings. Whoever can read the image can know them.
+    /// listings. A user that can read the image can know them.
     pub secret: [u64; 2],
 }
 

@@ -80,7 +80,7 @@ impl Memory {
         (self.bytes() - self.allowed()).max(0)
     }
 
-    /// True when there is so much that whoever adds more shall help.
+    /// True when there is so much that threads that add more shall help.
     pub fn is_exceeded(&self) -> bool {
         self.bytes() > self.allowed().saturating_add(self.limit / 8)
     }

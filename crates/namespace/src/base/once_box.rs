@@ -1,8 +1,8 @@
 //! [`OnceBox`]: a place for something that may never be needed; one word until it is.
 //!
-//! Whoever needs it first makes it. Where several do at the same time one keeps its own and the
-//! others take that, so making it must be cheap and change nothing else. For what is loaded, and
-//! waited for, there is [`OnceLatch`](finefs_locks::OnceLatch).
+//! The first thread that needs it makes it. Where several do at the same time one keeps its own and
+//! the others take that, so making it must be cheap and change nothing else. For what is loaded,
+//! and waited for, there is [`OnceLatch`](finefs_locks::OnceLatch).
 //!
 //! # Invariants
 //! The word is null, or came from `Box::into_raw`; once it is not null it stays as it is until the
@@ -65,7 +65,7 @@ impl<T> OnceBox<T> {
         }
     }
 
-    /// The same, for who has the place for itself.
+    /// The same, for a caller that has the place for itself.
     pub fn get_mut_or_make(&mut self, make: impl FnOnce() -> T) -> &mut T {
         self.get_or_make(make);
         // SAFETY: exclusive access, and it was made.

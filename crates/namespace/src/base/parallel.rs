@@ -1,7 +1,7 @@
 //! Work that several threads share, piece by piece, as a commit does where it is large.
 //!
 //! The threads live for one call: a commit that they help takes many milliseconds, and none is
-//! there when nothing is committed. Who calls works too, so nothing waits for a thread to start.
+//! there when nothing is committed. The caller works too, so nothing waits for a thread to start.
 //! Pieces are given out in order, the results come in any.
 
 use std::num::NonZeroUsize;

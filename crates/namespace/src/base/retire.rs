@@ -125,8 +125,9 @@ fn pass_on(may_go: Arc<AtomicBool>, guard: &Guard) {
 /// never do.
 const FRUITLESS_STEPS_MAX: usize = 4;
 
-/// Destroys what this thread has retired and may go by now. For who has retired much under one
-/// guard and will perhaps retire nothing for long: nothing of it could go before that guard ended.
+/// Destroys what this thread has retired and may go by now. For a thread that has retired much
+/// under one guard and will perhaps retire nothing for long: nothing of it could go before that
+/// guard ended.
 pub(crate) fn settle() {
     seal(&crossbeam_epoch::pin());
     let mut fruitless = 0;

@@ -132,7 +132,8 @@ pub enum AccessChecks {
     Done,
 }
 
-/// Who asks. Supplementary groups count for permission checks.
+/// The user and groups that an operation is done for. Supplementary groups count for permission
+/// checks.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// Effective user id.
@@ -200,7 +201,7 @@ pub struct Attributes {
     /// The project that it counts for (chattr -p); 0 where there are none.
     pub project: u32,
     /// False when the commit of what has happened already may change `sectors`, or the size of a
-    /// directory: whoever keeps the attributes must ask again.
+    /// directory: a cache of the attributes must ask again.
     pub is_settled: bool,
 }
 

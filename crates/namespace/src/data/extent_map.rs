@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //! 1. The extents of a segment are sorted, do not overlap, and do not leave the segment.
-//! 2. Whoever changes a range holds the file's range lock on it for writing; the segment's lock
-//!    only keeps neighbours in one segment apart.
+//! 2. A thread that changes a range holds the file's range lock on it for writing; the segment's
+//!    lock only keeps neighbours in one segment apart.
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use finefs_locks::RawLock;

@@ -4,10 +4,10 @@
 //! outgrows its inode. It never comes back, as in Linux.
 //!
 //! # Locking
-//! The content is replaced as a whole under `ns.inline`, so who reads it needs no other lock. Who
-//! changes it holds the range lock of the file's first block, in which all of it lies, and appends
-//! the log record before: under the inode's lock, which orders it against changes of extended
-//! attributes, as they share the inode's room.
+//! The content is replaced as a whole under `ns.inline`, so a read needs no other lock. A change
+//! holds the range lock of the file's first block, in which all of it lies, and appends the log
+//! record before: under the inode's lock, which orders it against changes of extended attributes,
+//! as they share the inode's room.
 
 use finefs_locks::Mutex;
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};

@@ -8,7 +8,7 @@
 //! | `write_errors` | errors of writing data, until each opener was told |
 //!
 //! # Invariants
-//! 1. Reading a map takes no lock. It changes under the lock of a segment, by whoever holds the
+//! 1. Reading a map takes no lock. It changes under the lock of a segment, by the holder of the
 //!    range of the file's data.
 //! 2. The bytes are the store's. Nothing here reads or writes them.
 //!

@@ -9,8 +9,8 @@
 //!    or later. So the commit of that generation writes the data, too.
 //! 2. The mark goes down before the blocks are read and written out, all under the lock: so a sync
 //!    that finds no mark has waited for the one that took it.
-//! 3. The blocks are one word, and in it before the mark goes up. So whoever takes the mark takes
-//!    the blocks, or the sync before has taken them after the store had the data.
+//! 3. The blocks are one word, and in it before the mark goes up. So a thread that takes the mark
+//!    takes the blocks, or the sync before has taken them after the store had the data.
 
 use std::ops::Range;
 

@@ -1,13 +1,13 @@
-//! Errors of writing file data: each is told to the next fsync, once to everybody who could ask.
+//! Errors of writing file data: each is told to the next fsync, once to each open file.
 //!
 //! # Data model
-//! One word counts the errors of a file, as Linux's `errseq_t` does. Who opens the file keeps a
-//! sample of it, and an fsync that finds another count reports the error and takes a new sample.
-//! The lowest bit says that somebody was told: a sample taken before that counts from the last
-//! error that was told, so that one which nobody heard of is told to who comes later.
+//! One word counts the errors of a file, as Linux's `errseq_t` does. An open file keeps a sample of
+//! it, and an fsync that finds another count reports the error and takes a new sample. The lowest
+//! bit says that an fsync was told: a sample taken before that counts from the last error that was
+//! told, so that one that no fsync heard of is told to a later one.
 //!
-//! Who has no open file (the FUSE front end: the kernel opens files without asking) asks for what
-//! nobody has been told yet.
+//! A front end without open files (FUSE: the kernel opens files without asking) asks for what no
+//! fsync has been told yet.
 //!
 //! # References
 //! Linux `lib/errseq.c`, `Documentation/core-api/errseq.rst`.
@@ -87,7 +87,7 @@ mod tests {
         errors.record();
         assert!(errors.is_news(&first));
         assert!(!errors.is_news(&first));
-        // Who opens now has no part in it, somebody knows; who was there has.
+        // A file opened now has no part in it, as it was told; an earlier one has.
         assert!(!errors.is_news(&errors.sample()));
         assert!(errors.is_news(&second));
         assert!(!errors.is_news(&second));

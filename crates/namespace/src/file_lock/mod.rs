@@ -15,18 +15,17 @@
 //! `u64::MAX` is beyond all files ("to the end, however far that moves").
 //!
 //! A request that conflicts with no lock that is held is granted at once, even past others that
-//! wait: POSIX has F_SETLK succeed then, and to let F_SETLKW wait for somebody who is himself
-//! waiting could close a cycle of waits that the locks do not contain. Where locks go or become
-//! weaker, those that wait are granted in the order of their arrival, each of which then conflicts
-//! with none; nobody else is woken. A lock goes from its holder to the waiter by the hand of who
-//! releases it.
+//! wait: POSIX has F_SETLK succeed then, and to let F_SETLKW wait for a request that waits itself
+//! could close a cycle of waits that the locks do not contain. Where locks go or become weaker,
+//! waiters are granted in the order of their arrival, each when it conflicts with none; no others
+//! are woken. The thread that releases a lock makes the waiter its holder.
 //!
 //! # Data model
 //! An inode with locks has a [`FileLocks`]: for each family what is held ([`lock_set`], over
-//! [`interval_tree`]) and the queue of those who wait ([`queue`], [`waiter`]). It comes with the
-//! first lock and goes with the last. While it is there it holds a reference on the inode, which so
-//! stays in memory. Who waits for whom stands in [`waits_for`]. The number of locks and waiting
-//! requests is limited ([`Options::file_locks_max`](crate::Options), ENOLCK).
+//! [`interval_tree`]) and the queue of waiters ([`queue`], [`waiter`]). It comes with the first
+//! lock and goes with the last. While it is there it holds a reference on the inode, which so stays
+//! in memory. The wait-for graph is [`waits_for`]. The number of locks and waiting requests is
+//! limited ([`Options::file_locks_max`](crate::Options), ENOLCK).
 //!
 //! # Locking
 //! ```text

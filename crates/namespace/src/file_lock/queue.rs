@@ -1,4 +1,4 @@
-//! [`FileLocks`]: what is held and who waits on one file.
+//! [`FileLocks`]: the locks that are held on one file, and its waiters.
 //!
 //! # Invariants
 //! 1. A request in the queue conflicts with a lock that is held.
@@ -29,7 +29,7 @@ pub(crate) struct FileLocks {
     whole: Queue,
 }
 
-/// The locks of one family, and who waits for one, in the order of arrival.
+/// The locks of one family, and its waiters in the order of arrival.
 struct Queue {
     held: LockSet,
     waiters: Vec<Arc<Waiter>>,
@@ -208,7 +208,7 @@ impl Queue {
     }
 
     /// The locks in `range` changed: grants what can be granted now, first come, first served, and
-    /// tells the others who keeps them waiting.
+    /// tells the others their blockers.
     fn changed(&mut self, change: Change, range: &Range<u64>, credits: &mut i64) {
         *credits -= change.added;
         if self.waiters.is_empty() {

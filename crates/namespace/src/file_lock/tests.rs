@@ -277,7 +277,7 @@ fn a_cycle_through_any_of_several_holders_is_refused() {
             on_g.locks().lock_range(P3, Shared, 0..1, wait),
             Err(Error::Deadlock)
         );
-        // Whoever comes later to be in the way is in the graph too.
+        // An owner that is in the way only later is in the graph too.
         on_f.locks()
             .lock_range(RangeOwner::Process(4), Shared, 4..5, LockWait::never())
             .unwrap();

@@ -12,8 +12,8 @@ use super::{LockKind, LockWait, Owner};
 use crate::base::classes;
 use crate::base::error::{Error, Result};
 
-/// A request that waits. It stands in its file's queue, and in the graph of who waits for whom if
-/// its owner is a process.
+/// A request that waits. It stands in its file's queue, and in the wait-for graph if its owner is a
+/// process.
 pub(crate) struct Waiter {
     pub owner: Owner,
     pub kind: LockKind,
@@ -25,8 +25,7 @@ pub(crate) struct Waiter {
 }
 
 struct State {
-    /// Who keeps it waiting. Changed under the lock of the file's locks; empty once it has an
-    /// outcome.
+    /// Its blockers. Changed under the lock of the file's locks; empty once it has an outcome.
     blockers: Owners,
     /// Set once, under the lock of the file's locks.
     outcome: Option<Result<()>>,
@@ -54,7 +53,7 @@ impl Waiter {
         }
     }
 
-    /// Who keeps it waiting at this moment.
+    /// Its blockers at this moment.
     pub(super) fn blockers(&self) -> Owners {
         self.state.lock().blockers.clone()
     }

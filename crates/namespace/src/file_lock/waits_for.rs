@@ -3,8 +3,8 @@
 //!
 //! # Data model
 //! A process waits by its requests; each knows its blockers, the owners of all locks that keep it
-//! from being granted. So the edges stand in the waiters, and are kept up to date by whoever
-//! changes the locks of the waiter's file, without the graph's lock. The graph only finds the
+//! from being granted. So the edges stand in the waiters, and are kept up to date by each thread
+//! that changes the locks of the waiter's file, without the graph's lock. The graph only finds the
 //! waiters of an owner. Owners of OFD locks have no outgoing edges: as in Linux their deadlocks are
 //! not looked for.
 //!

@@ -2,7 +2,7 @@
 //! with a mode.
 //!
 //! # Rules
-//! An *access* ACL says who may do what with an inode, and a directory's *default* ACL is what is
+//! An *access* ACL says what users may do with an inode, and a directory's *default* ACL is what is
 //! made in it begins with. An ACL has an entry for the owner, one for the owning group and one for
 //! all others: what a mode says. It may name users and groups beside them, and then has a mask,
 //! which limits all that is granted but to the owner and the others. The permission bits of a mode
@@ -10,7 +10,7 @@
 //! not kept.
 //!
 //! # Where Linux is different
-//! Linux does not look at an ACL whose mask is empty, so users whom it names are then treated as
+//! Linux does not look at an ACL whose mask is empty, so users that it names are then treated as
 //! others. Here they are denied, as acl(5) has it.
 //!
 //! References: POSIX 1003.1e draft 17, 23.1; acl(5); `include/uapi/linux/posix_acl_xattr.h` for the
@@ -54,7 +54,7 @@ const NO_ID: u32 = u32::MAX;
 /// Read, write and execute.
 const ALL: u32 = 7;
 
-/// Whom an entry is about. In the order in which they stand.
+/// What an entry is about. In the order in which they stand.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Tag {
     Owner = 0x01,

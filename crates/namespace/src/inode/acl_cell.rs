@@ -13,8 +13,8 @@ use crate::base::retire::retire;
 use crate::inode::Guarded;
 use crate::inode::acl::{Acl, AclKind};
 
-/// Which ACLs an inode has. They stand in a word with the permission bits, so that who checks a
-/// permission knows by one look whether those bits tell all.
+/// Which ACLs an inode has. They stand in a word with the permission bits, so that a permission
+/// check knows by one look whether those bits tell all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AclMarks(u32);
 

@@ -23,7 +23,7 @@ pub(crate) struct Unnaming<'t>(Option<&'t AtomicU64>);
 
 impl Drop for Unnaming<'_> {
     fn drop(&mut self) {
-        // Release: who sees the number sees that the name is gone.
+        // Release: a thread that sees the number sees that the name is gone.
         if let Some(name_seq) = self.0 {
             name_seq.fetch_add(1, Ordering::AcqRel);
         }
@@ -58,7 +58,7 @@ impl InodeTable {
     }
 
     /// To be held while a name of the inode is taken away, from before that can be seen until it
-    /// is; by who holds the inode's lock.
+    /// is; by the holder of the inode's lock.
     pub fn begin_unnaming<'g>(&self, inode: &Inode, guard: &'g Guard) -> Unnaming<'g> {
         let name_seq = self.slot(inode.ino, guard).map(|slot| &slot.name_seq);
         if let Some(name_seq) = name_seq {
@@ -107,8 +107,8 @@ impl InodeTable {
         if let Some(earlier) = cell_in(old) {
             debug_assert!(earlier.is_gone() || earlier.loaded().is_none());
             if !earlier.is_gone() {
-                // Before the new inode can be found on the store: who loads this cell then looks
-                // again.
+                // Before the new inode can be found on the store: a thread that loads this cell
+                // then looks again.
                 earlier.references.evict_unloaded();
             }
             // SAFETY: the slot no longer names it, so no later guard can reach it.
@@ -154,7 +154,8 @@ impl InodeTable {
         self.slots.without_cells(from, most, guard)
     }
 
-    /// Gives back the memory of such leaves, but for references; by who has closed the gate.
+    /// Gives back the memory of such leaves, but for references; by a thread that has closed the
+    /// gate.
     pub fn pack(&self, leaves: &[Ino], guard: &Guard) {
         self.slots.pack(leaves, guard);
     }

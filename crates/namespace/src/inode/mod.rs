@@ -8,7 +8,7 @@
 //! | `marks` | what is said of it in a bit each |
 //! | `size` | the memory that it takes |
 //! | `inode_table`, `slots` | the inodes in memory, by number; the memory that the table takes |
-//! | `acl`, `acl_cell` | what an ACL says and whom it lets; where permission checks find it |
+//! | `acl`, `acl_cell` | what an ACL says and permits; where permission checks find it |
 //!
 //! # Data model
 //! [`Inode`] is a cell of the inode table: a number, its [`References`], and a [`Core`] that the
@@ -174,7 +174,7 @@ pub(crate) struct Core {
 #[cfg(not(any(loom, feature = "shuttle")))]
 const _: () = assert!(offset_of!(Core, body) <= 96 && size_of::<Inode>() <= 296);
 
-/// What most inodes never need: made by the first who does.
+/// What most inodes never need: made at the first use.
 struct Rare {
     /// Locks on the file, while there are any.
     file_locks: Mutex<Option<Box<FileLocks>>>,
@@ -642,9 +642,9 @@ impl Core {
         self.rare.get()?.acls[kind as usize].get(guard)
     }
 
-    /// Sets an ACL, or takes it away, and mode and owner with it. Who checks a permission sees all
-    /// of before or all of after: the marks tell whether there is an ACL to read, and where it is
-    /// gone by then they are read again.
+    /// Sets an ACL, or takes it away, and mode and owner with it. A permission check sees all of
+    /// before or all of after: the marks tell whether there is an ACL to read, and where it is gone
+    /// by then they are read again.
     pub fn set_acl(
         &self,
         evidence: &MutexGuard<'_, Guarded>,

@@ -9,9 +9,9 @@
 //! # Protocol
 //! An inode on which the CPUs take references by turns is *split* (`InodeTable::split_references`):
 //! `life` gets BIAS on top of its count, and from then on a reference is taken or given back by
-//! adding to this CPU's part. Whoever finds the part closed, or full, counts in `life`, which is
-//! right at any time: the references are what is in `life`, without BIAS, and in the parts. Each of
-//! these may be negative, their sum is not.
+//! adding to this CPU's part. A thread that finds the part closed, or full, counts in `life`, which
+//! is right at any time: the references are what is in `life`, without BIAS, and in the parts. Each
+//! of these may be negative, their sum is not.
 //!
 //! It ends when somebody wants to know whether there is a reference ([`References::join`]): the
 //! parts are closed one after the other and summed, and the sum goes into `life` while BIAS leaves
@@ -23,20 +23,20 @@
 //!
 //! # Eviction
 //! An inode that has a name leaves memory whether it is referred to or not: the slot of the inode
-//! table keeps the count ([`References::evict`]), and whoever brings the inode back begins with it.
-//! IDLE is the clock's bit: the hand sets it, and the next use of the inode takes it away.
+//! table keeps the count ([`References::evict`]), and a load of the inode begins with it. IDLE is
+//! the clock's bit: the hand sets it, and the next use of the inode takes it away.
 //!
 //! # Invariants
 //! 1. GONE is set under the inode's lock: from zero references, or with EVICTED; and stays. Of a
 //!    cell that was never loaded, which has no lock, it is set with EVICTED.
 //! 2. An inode becomes split, and stops being so, under its lock, and is not split while UNLINKED
-//!    or GONE is set. So who adds to a part of it has a reference.
+//!    or GONE is set. So a thread that adds to a part of it has a reference.
 //! 3. While a count is open one inode has it in `sharing`, and BIAS in `life`; or the thread that
 //!    opened it is about to put it there or to close it.
 //!
 //! # Locking
-//! Taking and giving back take no lock. To split takes the inode's lock, and is done by those that
-//! hold no lock of its level or above: who opens, or looks up.
+//! Taking and giving back take no lock. To split takes the inode's lock, and is done by operations
+//! that hold no lock of its level or above: open and lookup.
 //!
 //! References: Linux `lib/percpu-refcount.c`, whose PERCPU_COUNT_BIAS this is; Clements et al.,
 //! "RadixVM" (2013), Refcache.
@@ -123,7 +123,7 @@ impl References {
         }
         let turns = (sharing >> CPU_BITS) + 1;
         let noted = (turns % TURNS) << CPU_BITS | u64::from(this_cpu());
-        // Whoever else writes it has noted as much, or has split the count.
+        // Another thread that writes it has noted as much, or has split the count.
         let _ = self
             .sharing
             .compare_exchange(sharing, noted, Ordering::Relaxed, Ordering::Relaxed);
@@ -161,7 +161,7 @@ impl References {
         if is_over || self.sharing.load(Ordering::Acquire) & SPLIT != 0 {
             return false;
         }
-        // First, so that nobody who has counted in a part is missed in `life`.
+        // First, so that no reference counted in a part is missed in `life`.
         self.life.fetch_add(BIAS, Ordering::AcqRel);
         self.sharing
             .store(SPLIT | count.to_bits(), Ordering::Release);

@@ -7,11 +7,12 @@
 //! of its cell, marked KEPT. Slots lie in leaves of [`SLOTS`], found over two levels of pointers.
 //!
 //! A leaf without cells may be *packed*: it goes, and what stays are the references, two bytes for
-//! a number, or nothing where there are none. Whoever needs a slot of it next makes the leaf anew.
+//! a number, or nothing where there are none. The next thread that needs a slot of it makes the
+//! leaf anew.
 //!
 //! # Invariants
-//! 1. Slots are made, and cells put into them, inside the gate; leaves are packed by who has closed
-//!    it. So a leaf that has no cell then gets none before it is out of reach.
+//! 1. Slots are made, and cells put into them, inside the gate; leaves are packed by a thread that
+//!    has closed it. So a leaf that has no cell then gets none before it is out of reach.
 //! 2. A leaf is destroyed when all guards have ended that could have found it.
 //! 3. A number's count of lost names never comes back to what it was: a new leaf begins with more
 //!    than any that was packed had.
@@ -267,7 +268,7 @@ impl Slots {
         (found, next)
     }
 
-    /// Packs those of these leaves that have no cell; by who has closed the gate.
+    /// Packs those of these leaves that have no cell; by a thread that has closed the gate.
     pub fn pack(&self, leaves: &[Ino], guard: &Guard) {
         for first in leaves {
             let (index, _) = split(*first);

@@ -3,10 +3,10 @@
 //! A commit writes times as they stand when it comes to an inode, and nobody commits an inode that
 //! has no records. So times are set before what tells of them is appended to the log: set after
 //! that, they could come after the commit of the records, and be lost when the inode leaves memory.
-//! Therefore nobody outside of this module can set a time, and a [`Stamped`] goes to the log:
+//! Therefore no code outside of this module can set a time, and a [`Stamped`] goes to the log:
 //! [`Namespace::log_group`](crate::namespace::Namespace::log_group) and
-//! [`Namespace::log_times`](crate::namespace::Namespace::log_times) set the times first. Who looks
-//! meanwhile may see the new time of what is about to change.
+//! [`Namespace::log_times`](crate::namespace::Namespace::log_times) set the times first. A thread
+//! that looks meanwhile may see the new time of what is about to change.
 
 use finefs_locks::primitive::atomic::Ordering;
 

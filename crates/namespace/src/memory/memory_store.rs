@@ -14,8 +14,8 @@
 //!
 //! # Invariants
 //! A block is on at most one free list, or beyond `fresh`, or belongs to one file. In a [namespace
-//! of its own](MemoryStore::into_namespace) whoever reads or writes a block owns it through the
-//! range lock of its file, which is what [exclusive pages](Pages::exclusive) ask for. Any other
+//! of its own](MemoryStore::into_namespace) a thread that reads or writes a block owns it through
+//! the range lock of its file, which is what [exclusive pages](Pages::exclusive) ask for. Any other
 //! caller may be anywhere at any time.
 
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 //! | `pages` | memory in blocks, taken from and given back to the system |
 //!
 //! # Invariants
-//! 1. It takes no batches, so nothing is logged and whoever removes gives back at once.
+//! 1. It takes no batches, so nothing is logged and a removal gives back at once.
 //!
 //! # May use
 //! `base`; `commit` and `namespace` for [`Namespace::new`](crate::Namespace::new), over itself.

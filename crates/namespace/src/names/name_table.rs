@@ -23,16 +23,16 @@
 //!
 //! A name is hashed once an operation ([`NameTable::hashed`]); what it is handed to takes the hash
 //! from there. The hash is SipHash with keys of the directory's own, the same whenever it is
-//! loaded: so cookies stay good, for who keeps them without a reference. Cheaper keyed hashes
-//! promise nothing once somebody sees what they give, and cookies show 62 bits of it to whoever
-//! lists the directory; and with keys in common, a directory that is copied in the order of its
-//! cookies would fill one bucket of the copy after the other.
+//! loaded: so cookies stay good for clients that keep them without a reference. Cheaper keyed
+//! hashes promise nothing once an attacker sees what they give, and cookies show 62 bits of it to
+//! any user that lists the directory; and with keys in common, a directory that is copied in the
+//! order of its cookies would fill one bucket of the copy after the other.
 //!
 //! # Readers
 //! Lookups and readdir take no lock and write nothing. Of a node only `next` changes; nodes are
 //! inserted, and replaced, by one store, and reclaimed by epochs. Tag OUT of `next` is set when a
-//! node was taken out or replaced, before the lock is released: so whoever finds what a node names
-//! can tell afterwards that it named that.
+//! node was taken out or replaced, before the lock is released: so a lookup that finds what a node
+//! names can tell afterwards that it named that.
 //!
 //! # Growth
 //! Bucket by bucket, in their order, each under its lock. (1) Both halves begin in the next table:
@@ -42,7 +42,7 @@
 //! again, as all do after their walk. Between (2) and (3) a reader of the lower half walks on into
 //! the upper one, which is right for lookups; readdir leaves out what is not of the interval. A
 //! writer there would cut or be cut off: so they come after (3). From (4) on a chain is entered
-//! through the next table alone, since who takes a node out takes it out of that.
+//! through the next table alone, since a thread that takes a node out takes it out of that.
 //!
 //! # Invariants
 //! 1. A chain changes only under its bucket's lock, and so do the tags of the head, filter and
@@ -557,7 +557,7 @@ impl NameTable {
         loop {
             let index = table.index(hash);
             let bucket = table.bucket(index);
-            // Whoever holds the lower half of a bucket that moved must not take the lock of the
+            // A holder of the lower half of a bucket that moved must not take the lock of the
             // whole, only to find that out: it has the same place in the order.
             if bucket.head(guard).tag() & MOVED != 0 {
                 table = next_of(table, guard);

@@ -153,7 +153,7 @@ impl PathCache {
         table.insert(way, end, address);
         let next = TABLES.get(current + 1).filter(|_| table.is_full());
         if next.is_some_and(|slots_log2| 1 << slots_log2 <= SLOTS_PER_INODE * inodes()) {
-            // Who fails finds that somebody else did it.
+            // A failure says that another thread did it.
             let _ = self.current.compare_exchange(
                 current,
                 current + 1,
@@ -225,8 +225,8 @@ impl Slot {
     /// The end, and where its inode was, within its region.
     #[inline]
     fn read(&self, way: Way) -> Option<(End, usize)> {
-        // Acquire: who looks afterwards whether it still holds sees what was seen when it was
-        // written, or later.
+        // Acquire: a thread that looks afterwards whether it still holds sees what was seen when it
+        // was written, or later.
         let word = |at: usize| self.0[at].load(Ordering::Acquire);
         let (place, name_seq) = (word(2), word(3));
         let signature = [word(0) ^ name_seq, word(1) ^ bound(place, name_seq)];

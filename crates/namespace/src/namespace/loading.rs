@@ -62,7 +62,7 @@ impl Namespace {
             if !cell.is_evicted() {
                 return Err(Error::Stale);
             }
-            // Whoever evicted it takes the cell out of the table next.
+            // The thread that evicted it takes the cell out of the table next.
             finefs_locks::primitive::thread::yield_now();
         }
     }

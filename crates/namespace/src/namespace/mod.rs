@@ -149,7 +149,7 @@ impl Namespace {
     }
 
     /// Free and used space. What was removed counts as free at once, though the store gives it out
-    /// again only after the next commit: who finds no space meanwhile waits for that.
+    /// again only after the next commit: an operation that finds no space meanwhile waits for that.
     pub fn statfs(&self) -> StatFs {
         let _outer = self.scheme.enter(Call::StatFs);
         let stored = self.store.statfs();
@@ -210,7 +210,7 @@ impl Namespace {
         }
     }
 
-    /// What everybody is told who comes after the shut-down.
+    /// The error of every operation after the shut-down.
     pub(crate) fn shut_down_error() -> Error {
         Error::Io("the file system was shut down".into())
     }

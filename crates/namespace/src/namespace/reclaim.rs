@@ -1,16 +1,16 @@
 //! What is removed over a store that takes no batches ([`Store::takes_batches`]).
 //!
 //! Over any other store the commit gives back what was removed, once that is durable. Here nothing
-//! becomes durable and there is no log, so whoever removes gives back at once: the next file is
-//! made of memory that is still in this CPU's caches, and no thread does work for another.
+//! becomes durable and there is no log, so a removal gives back at once: the next file is made of
+//! memory that is still in this CPU's caches, and no thread does work for another.
 //!
 //! # Protocol
 //! 1. The last name goes, or the mapping of the blocks. Nobody finds the inode or the blocks any
 //!    more.
 //! 2. Its locks are released: the file's range lock comes before them in the lock order.
 //! 3. An inode without name and reference gives back its blocks, under its range lock, leaves the
-//!    inode table, and only then gives back its number. Whoever still holds its cell holds an epoch
-//!    guard.
+//!    inode table, and only then gives back its number. A thread that still holds its cell holds an
+//!    epoch guard.
 //!
 //! [`Store::takes_batches`]: crate::base::store::Store::takes_batches
 

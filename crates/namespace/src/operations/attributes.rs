@@ -160,7 +160,7 @@ impl Namespace {
         self.store.charge(charge, &|| self.log.current())
     }
 
-    /// EDQUOT unless who gets an inode may have it.
+    /// EDQUOT unless the owners that get an inode may have it.
     pub(crate) fn charge_change(
         &self,
         caller: &Caller,
@@ -191,8 +191,8 @@ impl Namespace {
         }
     }
 
-    /// EPERM or EACCES unless the caller may make the change; EINVAL for an owner of whom the inode
-    /// cannot keep the number.
+    /// EPERM or EACCES unless the caller may make the change; EINVAL for an owner whose number the
+    /// inode cannot keep.
     fn check_change(&self, caller: &Caller, inode: &Inode, change: &SetAttributes) -> Result<()> {
         let mut owners = [change.uid, change.gid].into_iter().flatten();
         if owners.any(|owner| owner > self.form_of(inode).owner_max) {

@@ -1,4 +1,4 @@
-//! Locks on open files: lock, unlock, ask who has it locked, wait. The rules stand in
+//! Locks on open files: lock, unlock, ask for the holder, wait. The rules stand in
 //! [`crate::file_lock`].
 
 use std::ops::Range;

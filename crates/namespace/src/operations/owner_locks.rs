@@ -1,4 +1,4 @@
-//! Byte-range locks of owners who have no open file here, but a number: clients of other machines.
+//! Byte-range locks of owners that have no open file here, but a number: clients of other machines.
 //! They exclude the locks of open files and of processes, and wait without a thread.
 
 use std::collections::HashSet;

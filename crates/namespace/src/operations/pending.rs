@@ -81,8 +81,8 @@ impl<'n> Pending<'n> {
         Ok(extent)
     }
 
-    /// Takes up to so many blocks wherever they can be had in one run, for whoever says later what
-    /// of the file lies there; tells how many.
+    /// Takes up to so many blocks wherever they can be had in one run, for a caller that says later
+    /// what of the file lies there; tells how many.
     pub fn take_apart(&mut self, inode: &Inode, wanted: u64) -> Result<u64> {
         let namespace = self.namespace;
         let run = namespace.store.allocate_blocks(inode.ino, None, wanted);

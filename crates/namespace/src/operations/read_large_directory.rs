@@ -1,9 +1,9 @@
 //! Reading directories of which not all names are in memory.
 //!
 //! They are listed in the order of the store ([`Store::names_from`](crate::Store::names_from)), and
-//! for each name the table is asked first, which knows what the store does not know yet. Who begins
-//! to list has the changes of the directory committed before, so that the store has each name that
-//! is there from then on.
+//! for each name the table is asked first, which knows what the store does not know yet. A listing
+//! begins with a commit of the directory's changes, so that the store has each name that is there
+//! from then on.
 //!
 //! # Cookies
 //! Those of this order have the bit [`BY_STORE`], which others have not, then a name's place, then

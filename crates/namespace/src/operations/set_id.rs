@@ -1,12 +1,12 @@
 //! What takes the set-user-ID and set-group-ID bits of a file away: changes of its data, and chown.
-//! They also take file capabilities, whoever makes them: [`Namespace::take_capabilities`].
+//! They also take file capabilities, for any caller: [`Namespace::take_capabilities`].
 //!
 //! # Rules
 //! 1. The set-user-ID bit goes; so does the set-group-ID bit of a file that its group may run
 //!    (POSIX write(), chown()), and of any other whose group the caller is not in (Linux
 //!    `setattr_should_drop_sgid`).
-//! 2. A change of data by the superuser leaves them: on Linux by who has CAP_FSETID, which only a
-//!    kernel can tell. chown by the superuser takes them as if it were in the group.
+//! 2. A change of data by the superuser leaves them: on Linux by a holder of CAP_FSETID, which only
+//!    a kernel can tell. chown by the superuser takes them as if it were in the group.
 //! 3. At chown the group of before counts.
 //! 4. They stay where the change is refused: a write asks for its place first (Linux
 //!    `generic_write_checks` comes before `file_remove_privs`), a truncate and chown do what they
@@ -52,9 +52,9 @@ pub enum DataChange {
 }
 
 impl Namespace {
-    /// Takes the set-id bits before data are changed by somebody who may not leave them; gives the
+    /// Takes the set-id bits before data are changed by a caller that may not leave them; gives the
     /// error of a change that is refused (EFBIG and its like), before which nothing is taken. True
-    /// if the mode changed, which a front end has to tell those who keep modes.
+    /// if the mode changed, which a front end has to tell caches of modes.
     pub fn remove_privileges(
         &self,
         ino: Ino,
@@ -69,8 +69,8 @@ impl Namespace {
         }
     }
 
-    /// As [`Namespace::remove_privileges`], for front ends that are not told who may leave the
-    /// bits: the superuser does.
+    /// As [`Namespace::remove_privileges`], for front ends that are not told which callers may
+    /// leave the bits: the superuser does.
     pub fn remove_privileges_unless_root(
         &self,
         caller: &Caller,
@@ -84,8 +84,8 @@ impl Namespace {
         }
     }
 
-    /// Sets the size of a file, for front ends that are not told who may leave the set-id bits: the
-    /// superuser does.
+    /// Sets the size of a file, for front ends that are not told which callers may leave the set-id
+    /// bits: the superuser does.
     pub fn set_size_as(&self, caller: &Caller, ino: Ino, size_bytes: u64) -> Result<Attributes> {
         let change = SetAttributes {
             size_bytes: Some(size_bytes),
@@ -109,8 +109,8 @@ impl Namespace {
         Ok(self.take_set_id(inode, is_in_group))
     }
 
-    /// As [`Namespace::set_attributes`], for changes that take the set-id bits: of the size by
-    /// somebody who may not leave them, and of owner and group.
+    /// As [`Namespace::set_attributes`], for changes that take the set-id bits: of the size by a
+    /// caller that may not leave them, and of owner and group.
     pub fn set_attributes_taking_privileges(
         &self,
         caller: &Caller,

@@ -38,8 +38,8 @@ impl Namespace {
     /// Makes an inode's data durable, and its attributes or as many of them as it takes to read the
     /// data (fsync, fdatasync). Costs nothing when nothing changed, and no commit where data was
     /// overwritten and no times changed that count. EIO, once, when data of the file could not be
-    /// written and no sync of it has told that yet; [`OpenFile::sync`] tells it to everybody who
-    /// has the file open.
+    /// written and no sync of it has told that yet; [`OpenFile::sync`] tells it to every open file
+    /// of the inode.
     ///
     /// [`OpenFile::sync`]: crate::OpenFile::sync
     pub fn sync_file(&self, ino: Ino, scope: SyncScope) -> Result<()> {

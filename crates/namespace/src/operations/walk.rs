@@ -39,7 +39,7 @@ pub const SYMLINKS_MAX: u32 = 40;
 /// A path and where it starts.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'p> {
-    /// The directory in which a relative path starts. Whoever calls holds a reference on it.
+    /// The directory in which a relative path starts. The caller holds a reference on it.
     pub start: Ino,
     /// The components, separated by slashes. With a slash in front it starts at the root.
     pub path: &'p [u8],

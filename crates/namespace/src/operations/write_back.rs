@@ -10,11 +10,11 @@ use crate::operations::data::Origin;
 use crate::schemes::Call;
 
 impl Namespace {
-    /// As [`Namespace::write`], for pages that a cache writes out: whoever stored into them was
-    /// told that it was done. So with ENOSPC or EDQUOT all blocks are written that there is space
-    /// for, foremost those that have storage. Blocks that read as their data already lack nothing.
-    /// EPERM where they would change what the file's flags protect: a front end has such pages
-    /// written out before it sets these flags.
+    /// As [`Namespace::write`], for pages that a cache writes out: the process that stored into
+    /// them was told that it was done. So with ENOSPC or EDQUOT all blocks are written that there
+    /// is space for, foremost those that have storage. Blocks that read as their data already lack
+    /// nothing. EPERM where they would change what the file's flags protect: a front end has such
+    /// pages written out before it sets these flags.
     pub fn write_back(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
         self.check_stored(ino, offset_bytes, data)?;
         let outcome = self.write_from(ino, offset_bytes, data, Origin::Cache);

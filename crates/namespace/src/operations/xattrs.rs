@@ -96,7 +96,7 @@ impl Namespace {
     }
 
     /// [`Namespace::set_xattr`] for a caller whose checks were made ([`Caller::is_checked`]) and
-    /// who was found to lack what it takes to keep a set-group-ID bit.
+    /// that was found to lack what it takes to keep a set-group-ID bit.
     pub fn set_xattr_dropping_setgid(
         &self,
         caller: &Caller,

@@ -24,7 +24,7 @@ pub(crate) enum Call {
     OpenClose,
     /// Read, write, append, fallocate, seek.
     Data,
-    /// Lock a file or a range of it, unlock, ask who has it locked. A wait is no part of it.
+    /// Lock a file or a range of it, unlock, ask for the holder. A wait is no part of it.
     FileLock,
     /// fsync's look at the inode.
     SyncFile,

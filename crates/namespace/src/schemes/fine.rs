@@ -51,7 +51,7 @@ impl Scheme {
         f()
     }
 
-    /// Takes a lock that may be held by somebody who waits for the device.
+    /// Takes a lock that may be held by a thread that waits for the device.
     #[inline]
     pub fn wait<G>(&self, _: impl FnOnce() -> Option<G>, take: impl FnOnce() -> G) -> G {
         take()

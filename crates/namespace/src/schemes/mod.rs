@@ -3,7 +3,7 @@
 //! | module | about |
 //! |---|---|
 //! | `call` | the kinds of operations |
-//! | `scheme` | which schemes there are; the lock around operations, and who sleeps without it |
+//! | `scheme` | which schemes there are; the lock around operations, and what sleeps without it |
 //! | `data_lock` | the lock over one file's data, as the scheme has it |
 //! | `fine` | takes the place of both without the feature `locking-schemes` |
 //!

@@ -26,11 +26,11 @@
 //! all the time: they are not under the lock.
 //!
 //! # No deadlock
-//! 1. The lock stands just inside the gate: a task waits for the gate without it, and whoever waits
-//!    for the gate's readers to leave does not hold it.
+//! 1. The lock stands just inside the gate: a task waits for the gate without it, and a task that
+//!    waits for the gate's readers to leave does not hold it.
 //! 2. A task that sleeps takes the lock back with other locks held, against the order. What others
-//!    may hold over a sleep is a range (or whole file), a load and the topology; whoever holds the
-//!    lock and waits for one of these does so in a sleep itself. So nobody keeps the lock from a
+//!    may hold over a sleep is a range (or whole file), a load and the topology; a holder of the
+//!    lock that waits for one of these does so in a sleep itself. So nobody keeps the lock from a
 //!    sleeper while waiting for it.
 //! 3. Operations that `big-optional` leaves out never take the lock while they hold another.
 
@@ -173,8 +173,7 @@ impl Scheme {
         self.kind
     }
 
-    /// Who reads and overwrites data without a lock, against all others. Only `UnlockedData` has
-    /// it.
+    /// Reads and overwrites of data without a lock, against all else. Only `UnlockedData` has it.
     pub fn unlocked(&self) -> Option<&BigReader> {
         self.unlocked.as_ref()
     }
@@ -226,7 +225,7 @@ impl Scheme {
         }
     }
 
-    /// Takes a lock that may be held by somebody who waits for the device.
+    /// Takes a lock that may be held by a thread that waits for the device.
     #[inline]
     pub fn wait<G>(&self, try_take: impl FnOnce() -> Option<G>, take: impl FnOnce() -> G) -> G {
         if self.has_outer() {

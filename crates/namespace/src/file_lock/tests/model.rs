@@ -1,5 +1,5 @@
-//! Random requests on two files against a model: for each byte who has it and how, a queue, and a
-//! search for cycles in who waits for whom.
+//! Random requests on two files against a model: for each byte its holders and how they have it, a
+//! queue, and a search for cycles in the wait-for graph.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

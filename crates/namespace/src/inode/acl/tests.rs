@@ -37,7 +37,8 @@ fn caller(uid: u32, gid: u32, groups: &[u32]) -> Caller {
     }
 }
 
-/// The cases of acl(5), "ACCESS CHECK ALGORITHM", for who is not the owner. The owning group is 50.
+/// The cases of acl(5), "ACCESS CHECK ALGORITHM", for users that are not the owner. The owning
+/// group is 50.
 #[test]
 fn access_is_checked_as_acl_5_says() {
     let named = "u::rwx u:10:rw u:11:x g::r g:60:w g:61:rwx m::rw o::rx";

@@ -187,8 +187,8 @@ impl Bucket {
         });
         node.next.store(after.with_tag(0), Ordering::Relaxed);
         let filter = self.filter.load(Ordering::Relaxed) | filter_bit(name.hash);
-        // Release: who is refused by a filter has synchronised with the removal that cleared it,
-        // also where this one has taken that one's place.
+        // Release: a lookup that a filter refuses has synchronised with the removal that cleared
+        // it, also where this one has taken that one's place.
         self.filter.store(filter, Ordering::Release);
         scheduling_point();
         // The tags are the head's, where the link is that.
@@ -316,9 +316,9 @@ impl Bucket {
             scheduling_point();
             link.store(into.with_tag(target.tag()), Ordering::Release);
             scheduling_point();
-            // Under the lock, and so before its inode's number can be another's: who finds the
-            // node, then the inode, and then this not set has found what the name named. Not before
-            // the chain is changed: who finds it set looks again at once.
+            // Under the lock, and so before its inode's number can be another's: a lookup that
+            // finds the node, then the inode, and then this not set has found what the name named.
+            // Not before the chain is changed: one that finds it set looks again at once.
             here.next.store(after.with_tag(OUT), Ordering::Release);
             // SAFETY: the chain no longer leads to it, and only the holder of the lock, us, could
             // have unlinked it.

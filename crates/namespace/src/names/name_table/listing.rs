@@ -4,8 +4,8 @@
 //! hashes, so in a large directory each is a cache miss. What can be done is to have many under way
 //! at a time: buckets are read up to [`BATCH`] at a time, all first nodes of their chains asked
 //! for, then all second ones and so on, and the first ones of the next batch before the names of
-//! this one are handed out. Who wants only some names shall not wait for those of many buckets: the
-//! first batch of a call is of [`BATCH_FIRST`], each further one twice as large.
+//! this one are handed out. A caller that wants only some names shall not wait for those of many
+//! buckets: the first batch of a call is of [`BATCH_FIRST`], each further one twice as large.
 //!
 //! # What a batch may hold
 //! Buckets of the current table that neither changed hands nor were in a rename when their heads

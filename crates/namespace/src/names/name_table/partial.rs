@@ -2,7 +2,7 @@
 //!
 //! A directory of so many names that they would take a good part of the memory that there is, over
 //! a store that finds names one by one, has a *partial* table: a name that is not in it may be in
-//! the store. Whoever does not find a name has it learned
+//! the store. A lookup that does not find a name has it learned
 //! ([`Namespace::learn`](crate::namespace::Namespace)): from then on until the operation ends, what
 //! the table says of the name is true, since names leave a partial table only while no operation
 //! runs. So each operation looks for a name before it locks the name's bucket. A name that is found
@@ -23,7 +23,7 @@
 //! 2. In a table that is not whole a node's stamp is that of the generation of its last change, or
 //!    a later one; of what was changed before it began to leave, and of what was learned, it is
 //!    [`Stamp::STORED`].
-//! 3. Who holds a bucket of a table that is whole learns nothing into it.
+//! 3. The holder of a bucket of a table that is whole learns nothing into it.
 
 use crossbeam_epoch::Guard;
 use finefs_locks::primitive::atomic::Ordering;

@@ -218,7 +218,7 @@ fn readdir_does_not_follow_what_has_left_and_is_gone() {
     drop(growing);
 }
 
-/// Two buckets of a batch are in a rename: it ends before the first, where who lists waits.
+/// Two buckets of a batch are in a rename: it ends before the first, where the listing waits.
 ///
 /// Without: RENAMING in what `batch` looks at.
 #[test]
@@ -502,8 +502,8 @@ fn who_asks_a_growing_table_whether_it_is_empty_is_sent_to_the_exact_check() {
     }
 }
 
-/// Of the two names of a bucket one is in each half: who has read the head, and then waits, meets
-/// the cut.
+/// Of the two names of a bucket one is in each half: a reader of the head that then waits meets the
+/// cut.
 ///
 /// Without: the second look at the head in `find`; LEFT in what `find_in_change`, `batch` and
 /// `one_bucket` look at after their walk; the last cookie of an interval in `one_bucket`; the first
