@@ -16,8 +16,8 @@
 //!
 //! # Locking
 //! Blocks are spread over shards, each with one lock (class `buffers.shard`), which is a leaf:
-//! nothing is called under it. No lock is held over I/O. A load leaves a mark in the shard; who
-//! wants the same block meanwhile waits on the shard's condition variable.
+//! nothing is called under it. No lock is held over I/O. A load leaves a mark in the shard; a
+//! thread that wants the same block meanwhile waits on the shard's condition variable.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -238,7 +238,8 @@ impl BufferCache {
         self.shard(block).slots.lock().by_block.contains_key(&block)
     }
 
-    /// Loads those of these blocks that are not there. What fails is left to who needs it.
+    /// Loads those of these blocks that are not there. What fails is left to the thread that needs
+    /// it.
     fn load_together(&self, blocks: Range<u64>) {
         let is_taken = |block: &u64| {
             let mut slots = self.shard(*block).slots.lock();

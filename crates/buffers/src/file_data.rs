@@ -5,7 +5,7 @@
 //! storage below the device, as far as that can be promised: so what was cached can be written.
 //!
 //! # Locking
-//! None of its own. Who writes has the range of the file locked: see [`DataCache`].
+//! None of its own. A writer has the range of the file locked: see [`DataCache`].
 
 use std::io;
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub struct FileData {
     cache: DataCache,
     block_bytes: u64,
     size_bytes: u64,
-    /// Blocks that those who write have written.
+    /// Blocks that writers have written.
     blocks_written: PerCpuCounter,
 }
 

@@ -141,7 +141,7 @@ impl Attendant {
         self.ask(&Order::Unmount { is_lazy })
     }
 
-    /// Where the attendant is gone, so is the one who would remove it.
+    /// Where the attendant is gone, so is what would remove it.
     pub(crate) fn remove_socket(&self) {
         let _ = self.ask(&Order::RemoveSocket);
     }

@@ -58,7 +58,7 @@ pub(crate) struct Watched {
     pub is_unmounted: bool,
 }
 
-/// Who this process is after [`start`].
+/// What this process is after [`start`].
 pub(crate) enum Role {
     /// It has nothing to do any more but to end.
     Done(ExitCode),
@@ -118,7 +118,7 @@ pub(crate) fn start_attendant(charge: Charge, watched: Option<Watched>) -> CliRe
     }
     drop(attendant);
     let _ = rustix::process::setsid();
-    // It ends when the server has, whoever tells both to.
+    // It ends when the server has, whatever tells both to.
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
     }

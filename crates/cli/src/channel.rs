@@ -3,8 +3,9 @@
 //! A socket in the server's runtime directory (`runtime_dir`), named after the file system's device
 //! number, which anybody reads in mountinfo, as whose server it is: finding it does not touch the
 //! mount. What `finefs serve` serves has one named after its address, and one after each image
-//! (`target`). Each end asks the kernel who is at the other: the server answers its own user and
-//! root, and a client believes only the user who has mounted the file system, as the kernel has it.
+//! (`target`). Each end asks the kernel for the other's user: the server answers its own user and
+//! root, and a client believes only the user that has mounted the file system, as the kernel has
+//! it.
 //!
 //! The protocol is that of [`finefs_lockmeter::control`]: a line of JSON each way. What takes long
 //! is answered later, so nobody waits for another's freeze.
@@ -163,7 +164,7 @@ pub(crate) struct User {
     pub lock: Option<(u32, String, u64)>,
 }
 
-/// What is asked about, and whom.
+/// What is asked about, and the server that is asked.
 pub(crate) struct Subject {
     /// One or several.
     pub namespaces: Vec<Arc<Namespace>>,
@@ -179,14 +180,14 @@ pub(crate) trait Serving: Send + Sync {
     fn stop(&self);
 }
 
-/// Who waits for the end, and what it came to.
+/// The waiters for the end, and what it came to.
 #[derive(Default)]
 struct End {
     outcome: Option<Answer>,
     waiting: Vec<Answerer<Answer>>,
 }
 
-/// Who waits for the end.
+/// The waiters for the end.
 static END: LockClass = LockClass::new("cli.end", 99);
 
 /// The server's end of the channel.
@@ -236,7 +237,7 @@ impl Answering {
                 Ok(Question::Locking) => Answer::Locking(locking.name().to_owned()),
                 Ok(Question::ReadOnly) => Answer::ReadOnly(is_read_only),
                 Ok(Question::Frozen) => Answer::Frozen(is_frozen()),
-                // That thread goes with this one; who asks is told by the closed connection.
+                // That thread goes with this one; the client is told by the closed connection.
                 Ok(Question::Change(change)) => {
                     let _ = changes.send((Task::Change(change), answerer));
                     return;
@@ -290,7 +291,7 @@ impl Answering {
         self.socket.take()
     }
 
-    /// The server has ended so: tells who wants to know, and answers no more.
+    /// The server has ended so: tells the clients that wait for it, and answers no more.
     pub(crate) fn finish(self, outcome: &Result<(), String>) {
         let Answering {
             socket,
@@ -305,7 +306,7 @@ impl Answering {
         }
         end.outcome = Some(outcome);
         drop(end);
-        // Those who have just asked are answered before it returns.
+        // Clients that have just asked are answered before it returns.
         drop(server);
     }
 }

@@ -1,4 +1,5 @@
-//! What a server is left when it is confined (`sandbox=`), and as whom it goes on (`setuid=`).
+//! What a server is left when it is confined (`sandbox=`), and as which user it goes on
+//! (`setuid=`).
 //!
 //! It keeps the image, or the connections to the server that has it, the device, its socket and its
 //! log, which are open. It opens again: /dev/fuse, for threads that start, /proc, for the groups of
@@ -28,7 +29,7 @@ pub(crate) enum Sandbox {
     Off,
 }
 
-/// As whom a server goes on.
+/// The user as which a server goes on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RunAs {
     /// The image's owner and group.

@@ -49,12 +49,12 @@ fn is_plain_word(word: &OsStr) -> bool {
     word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !Path::new(&*word).exists()
 }
 
-/// Who calls.
+/// The calling program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Mount,
     Umount,
-    /// mount.fuse3, or a user who left the subcommand out.
+    /// mount.fuse3, or a user that left the subcommand out.
     Bare,
 }
 

@@ -316,7 +316,7 @@ impl Plan {
         };
         let page_bytes = rustix::param::page_size().try_into().unwrap_or(u32::MAX);
         options.device_block_bytes = Some(namespace.geometry().block_size_bytes.min(page_bytes));
-        // The kernel takes it, and gives it to nobody who has it already.
+        // The kernel takes it for the mount, which fails while this process has it.
         claim.hand_over();
         match attach(&options) {
             Err(AttachError::BlockDevice(_, error)) => {

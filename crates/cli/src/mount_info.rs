@@ -45,7 +45,7 @@ impl MountInfo {
     pub(crate) fn of_directory(path: &Path) -> CliResult<Option<MountInfo>> {
         let fail = |reason: &str| Failure::new(format!("{}: {reason}", path.display()));
         let Ok(place) = finefs_fuse::resolve(path) else {
-            // Who opens it as an image tells why.
+            // Opening it as an image tells why.
             return Ok(None);
         };
         if place.metadata().is_ok_and(|found| !found.is_dir()) {

@@ -117,7 +117,7 @@ fn left_by<'a>(mount: &MountPoint, options: &'a MountOptions) -> Vec<&'a str> {
     words.filter(is_left).collect()
 }
 
-/// Why the kernel did not change the flags. Those who write are named.
+/// Why the kernel did not change the flags. The writers are named.
 fn refused(mount: &MountPoint, error: AttachError) -> Failure {
     let AttachError::Remount(place, reason) = &error else {
         return Failure::new(error);
@@ -126,7 +126,7 @@ fn refused(mount: &MountPoint, error: AttachError) -> Failure {
         return Failure::new(error);
     }
     let place = place.display();
-    // Who waits for the thaw has something open for writing.
+    // A process that waits for the thaw has something open for writing.
     if Channel::of(mount).and_then(|channel| channel.is_frozen()) == Ok(true) {
         return Failure::new(format!(
             "{place}: is frozen, and changes wait in it; finefs thaw {place} comes first"

@@ -10,11 +10,11 @@
 //! it. It is made with mode 0700. A client of another user (root) cannot know that user's
 //! environment, and leaves out the first.
 //!
-//! # Who replaces what
+//! # Which server replaces what
 //! A socket has the name of a mount, whose number the kernel gives again as soon as the mount is
-//! gone. So a new server takes the name, whoever has it, and one that ends removes it only if it is
-//! still its own. Both happen under a flock of the directory; one that somebody keeps is given up
-//! after a second.
+//! gone. So a new server takes the name from any that has it, and one that ends removes it only if
+//! it is still its own. Both happen under a flock of the directory; one that another process keeps
+//! is given up after a second.
 //!
 //! # References
 //! XDG Base Directory Specification, `$XDG_RUNTIME_DIR`; unix(7); open(2) on O_NOFOLLOW.
@@ -172,7 +172,7 @@ fn bind(directory: &Path, name: &str) -> io::Result<(Socket, UnixListener)> {
     Ok((socket, listener))
 }
 
-/// Gives a new socket its name, whoever has it; device and inode number of the socket.
+/// Gives a new socket its name, taken from any that has it; device and inode number of the socket.
 fn place(new: &Path, path: &Path) -> io::Result<(u64, u64)> {
     std::fs::set_permissions(new, Permissions::from_mode(0o600))?;
     let metadata = new.symlink_metadata()?;

@@ -2,23 +2,22 @@
 //!
 //! # The end
 //! Whatever ends a mount, the last step is the same: the namespace is shut down, which writes
-//! everything out, and the image's lock goes with the process, which is what `finefs umount`
-//! waits for. The exit status tells whether all of it is on the image, and so does the channel to
-//! those who ask there. Meanwhile a mark on the image tells the next `finefs mount` that it is
-//! worth waiting.
+//! everything out, and the image's lock goes with the process, which is what `finefs umount` waits
+//! for. The exit status tells whether all of it is on the image, and so does the channel to its
+//! clients. Meanwhile a mark on the image tells the next `finefs mount` that it is worth waiting.
 //!
 //! Of a block device that the kernel mounted as `fuseblk` the kernel asks for the shut-down, and
 //! the unmount waits for it.
 //!
-//! A frozen mount thaws first, so that the unmount does not wait for who waits for it.
+//! A frozen mount thaws first, so that the unmount does not wait for calls that wait for it.
 //!
 //! A confined server has its attendant unmount it.
 //!
 //! - Unmounted by anybody (`finefs umount`, fusermount3 -u, umount(8)): the session ends by itself.
 //! - SIGTERM, SIGINT, SIGHUP: unmounts. If it is busy: the kernel's dirty pages are fetched, the
-//!   mount is detached (no new user can come), those who still have files open may go on for
-//!   [`GRACE`], or until a second signal; then the write-out happens and the process ends. Calls
-//!   of users who are left then fail with ENOTCONN.
+//!   mount is detached (no new user can come), processes that still have files open may go on for
+//!   [`GRACE`], or until a second signal; then the write-out happens and the process ends. Calls of
+//!   processes that are left then fail with ENOTCONN.
 //! - A server thread that panics outside of an operation: as a signal, but the exit status is 1.
 //! - The session fails while the mount is there (a thread cannot be started): the same, but nobody
 //!   can go on for a while.
@@ -72,7 +71,7 @@ impl EndSignals {
     }
 }
 
-/// Who hears of a mount's beginning and end, and who may ask meanwhile.
+/// Where a mount's beginning and end are told, and which users may ask meanwhile.
 pub(crate) struct Ends {
     /// Waits until it is usable.
     pub readiness: Option<Readiness>,
@@ -179,7 +178,7 @@ pub(crate) fn serve(
     })
 }
 
-/// Lets those go on who wait for a thaw: an unmount waits for them.
+/// Lets calls go on that wait for a thaw: an unmount waits for them.
 fn thaw(namespace: &Namespace) {
     match namespace.thaw() {
         // Not frozen.

@@ -3,7 +3,7 @@
 //! glibc gives back only what is free at the end of a heap. Data that waits for a commit and inodes
 //! that were removed lie between what stays, so after a burst a mount would keep tens of MB that it
 //! does not need. Going through all heaps takes about 10 ms for 60 MB, so that is done when nothing
-//! has changed for a while, and not by who serves.
+//! has changed for a while, and not by a thread that serves.
 
 /// Gives back whole pages that are free, where the C library can.
 #[allow(unsafe_code)]

@@ -13,7 +13,7 @@ use crate::channel::Channel;
 use crate::{CliResult, Failure};
 
 /// The disk that `IMAGE` or `IMAGE@PARTITION` names, as an absolute path, and where the partition
-/// starts in it. A disk that is missing is reported by who opens it.
+/// starts in it. A disk that is missing is reported when it is opened.
 pub(crate) fn disk_of(image: &Path) -> CliResult<(PathBuf, Option<u64>)> {
     let located = finefs_image::address::locate(image.as_os_str());
     let (path, start) = located.map_err(Failure::new)?;
@@ -67,7 +67,7 @@ impl Target {
     }
 }
 
-/// To whoever serves an image: this user, or, for root, the user to whom the image belongs.
+/// To the server of an image: this user's or, for root, that of the image's owner.
 fn of_image(image: &Path) -> Option<Channel> {
     let (image, _) = disk_of(image).ok()?;
     let owner = Uid::from_raw(image.metadata().ok()?.uid());

@@ -6,9 +6,9 @@
 //! asked for that before the unmount. A server that died has nothing to tell: the image, which is
 //! marked in use while mounted, then still bears the mark.
 //!
-//! Whoever has mounted it has chosen what is shown as mounted: only a name that this user or root
-//! has given is opened, and only a file or a block device. Of another user's mount the server's
-//! word is all there is.
+//! The user that has mounted it has chosen what is shown as mounted: only a name that this user or
+//! root has given is opened, and only a file or a block device. Of another user's mount the
+//! server's word is all there is.
 //!
 //! Of a memory file system there is no image, but the server's end is waited for all the same: its
 //! memory is free then, and its socket gone.
@@ -57,14 +57,14 @@ impl Umount {
         // Asked only then: of a server that hangs it would wait.
         let is_dead = channel.is_none() && mount.is_dead();
         if self.lazy && !is_mounted_elsewhere(&mount) {
-            // Nobody finds its server afterwards, to let those go on who wait.
+            // Nobody finds its server afterwards, to let calls go on that wait.
             let frozen = channel.as_ref().filter(|one| one.is_frozen() == Ok(true));
             let thawed = frozen.map_or(Ok(()), |channel| channel.change(Change::Thaw));
             thawed.map_err(|reason| Failure::new(format!("{place}: {reason}")))?;
         }
         let end = channel.and_then(|channel| channel.watch_end());
         let detached = progress::during(&format!("unmounting {place}"), || {
-            // Who still has something open in a dead mount can do nothing with it.
+            // A process that still has something open in a dead mount can do nothing with it.
             finefs_fuse::detach(&mount.path, self.lazy || is_dead)
         });
         detached.map_err(|error| Failure::new(format!("{place}: {error}")))?;

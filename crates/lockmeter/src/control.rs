@@ -1,8 +1,8 @@
 //! A socket by which a running program's meter is asked and switched.
 //!
-//! # Who may
+//! # Access
 //! The socket's file has mode 0600, and each connection's user is asked of the kernel: only the
-//! user who runs the program, and root, learn anything. Others are sent away before anything of
+//! user that runs the program, and root, learn anything. Others are sent away before anything of
 //! theirs is read.
 //!
 //! # Protocol
@@ -82,7 +82,7 @@ pub enum Request {
     Snapshot,
     /// The counts as OpenMetrics text.
     OpenMetrics,
-    /// Who is waiting now.
+    /// The threads that are waiting now.
     Waiting,
     /// The reports of crossed thresholds since they were last taken: of those that
     /// [`Request::SetThresholds`] or the program set.
@@ -104,8 +104,8 @@ pub enum Request {
         /// Queues of more waiters.
         waiters: Option<usize>,
     },
-    /// Have this on for a time beside what is on otherwise. Who wants it longer asks again before
-    /// it is over.
+    /// Have this on for a time beside what is on otherwise. A client that wants it longer asks
+    /// again before it is over.
     Lease {
         /// The number of the lease to go on with; `None` for the first time.
         id: Option<u64>,
@@ -232,8 +232,8 @@ pub fn answer(request: &Request) -> Reply {
     }
 }
 
-/// Answers on a socket until it is dropped, which removes the socket's file. Who has asked by then
-/// is answered.
+/// Answers on a socket until it is dropped, which removes the socket's file. A client that has
+/// asked by then is answered.
 ///
 /// ```
 /// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
@@ -306,7 +306,7 @@ impl Server {
             }
             other => other?,
         };
-        // Whoever connects before this is asked for his user all the same.
+        // A client that connects before this is asked for its user all the same.
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         let meta = path.symlink_metadata()?;
         let mut server = Server::answering(listener, |question| match question {
@@ -368,7 +368,7 @@ impl Drop for Server {
                 let _ = std::fs::remove_file(path);
             }
         }
-        // The thread wakes up, answers who has asked, and closes on everybody else.
+        // The thread wakes up, answers clients that have asked, and closes on all others.
         self.outbox.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

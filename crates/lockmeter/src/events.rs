@@ -1,5 +1,5 @@
-//! What is reported: who waits, who waited or held too long; as plain data that can be sent and
-//! shown.
+//! What is reported: waiters, and waits and holdings that are too long; as plain data that can be
+//! sent and shown.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub struct Queue {
     pub class: String,
     /// The lock's address: tells locks of a class apart.
     pub lock: usize,
-    /// Who waits, in the order of arrival.
+    /// The waiters, in the order of arrival.
     pub waiters: Vec<Waiter>,
 }
 
@@ -183,7 +183,7 @@ pub struct Report {
     pub thread_id: i32,
     /// Where the lock is taken.
     pub location: String,
-    /// Who called: of the waiter when its wait was over, of the holder after its release.
+    /// The callers: of the waiter when its wait was over, of the holder after its release.
     pub backtrace: String,
     /// Reports left out before this one because there were too many in a second.
     pub left_out: u64,

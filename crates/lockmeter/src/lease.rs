@@ -9,9 +9,9 @@
 //!
 //! # Reports
 //! A client gets the reports that cross its own thresholds, up to so many a second for each client:
-//! they are taken from where they were made, which says whom they are for, and lie in the leases
-//! until their clients ask. Those that are for the program itself lie beside them, for who asks
-//! without a lease.
+//! they are taken from where they were made, which says which leases they are for, and lie in the
+//! leases until their clients ask. Those that are for the program itself lie beside them, for
+//! clients without a lease.
 //!
 //! # Time
 //! A thread ends leases that have run out; it is there only while there are leases.
@@ -119,7 +119,7 @@ struct Leases {
     applied: (Vec<(u64, Thresholds)>, Leased),
     /// The thread that ends leases is there.
     is_watched: bool,
-    /// Reports for who asks without a lease.
+    /// Reports for clients without a lease.
     kept: VecDeque<Report>,
 }
 
@@ -169,7 +169,7 @@ impl Leases {
         self.applied = applied;
     }
 
-    /// Gives each report to all whom it is for.
+    /// Gives each report to all leases that it is for.
     fn share_out(&mut self, reports: Vec<Made>) {
         for Made { report, to } in reports {
             for (id, left_out) in to {
@@ -235,7 +235,7 @@ pub(crate) fn end(id: u64) {
     CHANGED.notify_all();
 }
 
-/// Takes the reports for a lease, or for who has none; oldest first.
+/// Takes the reports for a lease, or for clients that have none; oldest first.
 pub(crate) fn take_reports(id: Option<u64>) -> Vec<Report> {
     let reports = drain();
     let mut leases = leases();

@@ -3,7 +3,8 @@
 //! # Purpose
 //! Every lock belongs to a [`LockClass`]: a name and a level. The locks themselves (crate
 //! `finefs-locks`, or any others) report here how they are taken. The meter answers: which locks do
-//! threads wait for, how long, where in the code; who held them meanwhile; who is waiting now.
+//! threads wait for, how long, where in the code; which holders they had meanwhile; which threads
+//! are waiting now.
 //!
 //! # Data model
 //! | Module | What |
@@ -18,11 +19,11 @@
 //! | `clock` | nanoseconds, cheaply |
 //! | `histogram` | [`Histogram`], [`Times`] |
 //! | `snapshot` | [`Snapshot`] and its parts: the counts as plain data |
-//! | `waiters` | who is waiting now |
+//! | `waiters` | the threads that are waiting now |
 //! | `threshold` | reports of waits, holdings and queues that are too long |
 //! | `events` | these reports as plain data |
 //! | `report` | table, JSON, OpenMetrics text, rates |
-//! | `lease` | [`Wanted`]: what is on for a time, for each of several who look |
+//! | `lease` | [`Wanted`]: what is on for a time, for each of several clients |
 //! | `control` | a socket by which a running program is asked and switched |
 //! | `unmetered` | the same names, empty: with the feature `off` |
 //!

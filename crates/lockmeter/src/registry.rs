@@ -9,7 +9,7 @@
 //!
 //! # Locking
 //! One mutex, taken when a class or a thread is registered, when a thread ends, by snapshots and by
-//! whoever asks who is waiting; never while counting. Nothing is called with it held.
+//! lists of waiters; never while counting. Nothing is called with it held.
 
 use std::cell::Cell;
 use std::ptr;
@@ -165,7 +165,7 @@ pub(crate) fn snapshot() -> Snapshot {
     }
 }
 
-/// Who is waiting for what.
+/// Which threads are waiting for what.
 pub(crate) fn waiting() -> Vec<Queue> {
     // Not formatted under the mutex: the threads' records live as long as they are wanted.
     let threads = registry().threads.clone();

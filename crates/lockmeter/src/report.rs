@@ -218,8 +218,8 @@ impl Snapshot {
         text
     }
 
-    /// With the counts of classes of one name in one: a class is nothing but its name to whoever
-    /// reads a text.
+    /// With the counts of classes of one name in one: a class is nothing but its name to a reader
+    /// of text.
     fn by_name(&self) -> Snapshot {
         let mut classes: Vec<ClassCounts> = Vec::new();
         for class in &self.classes {

@@ -38,7 +38,7 @@ pub(crate) fn known_cpu() -> Option<usize> {
 }
 
 /// The area's offset, or UNKNOWN, which no offset is: the thread pointer's own place. It never
-/// changes once it is known, so it does not matter who finds it.
+/// changes once it is known, so it does not matter which thread finds it.
 static AREA_OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 const UNKNOWN: isize = 0;
 /// Set when it is known that there is no area.

@@ -1,9 +1,10 @@
-//! Thresholds: reports of who waited or held for too long, with backtraces, and of long queues.
+//! Thresholds: reports of waits and holdings that are too long, with backtraces, and of long
+//! queues.
 //!
 //! # Purpose
 //! What the SystemTap scripts of Red Hat's bug 519126 did for the big kernel lock: one printed a
-//! backtrace of whoever held it for more than N microseconds, the other listed the waiters, in the
-//! order in which they had queued up, when there were more than N.
+//! backtrace of a holder of more than N microseconds, the other listed the waiters, in the order in
+//! which they had queued up, when there were more than N.
 //!
 //! # Data model
 //! The thresholds are atomics in nanoseconds, `u64::MAX` for none: the least of what its parties
@@ -102,7 +103,7 @@ static PARTIES: Mutex<Parties> = Mutex::new(Parties {
 });
 
 impl Parties {
-    /// For whom a report is, with the number of those that each was not given before it.
+    /// The leases that a report is for, with the number of those that each was not given before it.
     fn admit(&mut self, what: &What) -> Vec<(u64, u64)> {
         let second = now_ns() / SECOND_NS;
         let most = self.per_second_max;
@@ -203,7 +204,7 @@ struct Raw {
     thread_id: i32,
     location: &'static Location<'static>,
     backtrace: Backtrace,
-    /// Whom it is for, with the number of those that were left out before it.
+    /// The leases that it is for, with the number of those that were left out before it.
     to: Vec<(u64, u64)>,
 }
 
@@ -230,7 +231,7 @@ fn keep(raw: Raw) {
     }
 }
 
-/// Takes the reports made since the last call, oldest first, whoever they are for. Naming their
+/// Takes the reports made since the last call, oldest first, of all leases. Naming their
 /// backtraces' functions takes milliseconds.
 pub(crate) fn drain() -> Vec<Made> {
     let kept = std::mem::take(&mut *log());

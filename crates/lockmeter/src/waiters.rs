@@ -1,4 +1,4 @@
-//! Who is waiting now, for what, since when, in the order of arrival.
+//! The threads that are waiting now: for what, since when, in the order of arrival.
 //!
 //! # Protocol
 //! Each thread has a [`WaitRecord`], written by it alone under a sequence number: odd while it
@@ -16,8 +16,8 @@ use crate::clock::now_ns;
 use crate::events::{Queue, Waiter};
 use crate::registry::ThreadRecord;
 
-/// Who waits now, by lock, longest queue first. A report, not a consistent state: threads come and
-/// go while it is made.
+/// The waiters, by lock, longest queue first. A report, not a consistent state: threads come and go
+/// while it is made.
 ///
 /// ```
 /// for queue in finefs_lockmeter::waiting().iter().filter(|queue| queue.waiters.len() > 2) {

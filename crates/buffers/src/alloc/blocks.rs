@@ -342,7 +342,7 @@ impl Allocator {
         }
     }
 
-    /// Takes those of these blocks that are free, for somebody who knows already what becomes of
+    /// Takes those of these blocks that are free, for a caller that knows already what becomes of
     /// them.
     pub fn claim_blocks(&self, source: &dyn BitmapSource, run: BlockRun) {
         let mut at = run.start.0;

@@ -5,7 +5,7 @@
 //! promise is kept when a batch is applied, and then it would be too late to find a bitmap damaged.
 //! What the descriptors of the other groups call free is `unverified`. The blocks that nobody was
 //! promised are split in two:
-//! - `open`: for whoever asks, spread over the CPUs so that allocations share no cache line;
+//! - `open`: for all that ask, spread over the CPUs so that allocations share no cache line;
 //! - `backing`: kept back for metadata. It holds up to [`SpaceCounter::backing_wanted`] blocks: the
 //!   `pool`, which is kept for commits alone, and of those reserved for the superuser
 //!   (`s_r_blocks_count`) what is not unverified.

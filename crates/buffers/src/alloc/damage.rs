@@ -1,5 +1,5 @@
 //! Groups whose bitmaps are damaged: nothing is allocated there, and the first of them is
-//! remembered, for who asks why there is no space, and for the superblock.
+//! remembered, for the message about lack of space, and for the superblock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -131,7 +131,7 @@ impl Allocator {
         }
     }
 
-    /// Takes a number, if it is free, for somebody who knows already what becomes of it.
+    /// Takes a number, if it is free, for a caller that knows already what becomes of it.
     pub fn claim_inode(&self, source: &dyn BitmapSource, ino: u32, is_directory: bool) {
         let index = ino.saturating_sub(1);
         let number = index / self.layout.inodes_per_group;

@@ -26,8 +26,8 @@
 //! # Invariants
 //! 1. The counter gives out blocks of groups whose bitmap is loaded and sound, and of no others;
 //!    when it runs short further groups are loaded. The free bits of these groups together are at
-//!    least the blocks that the counter gives out: who took `n` from the counter finds `n` free
-//!    bits, maybe only after looking twice.
+//!    least the blocks that the counter gives out: a thread that took `n` from the counter finds
+//!    `n` free bits, maybe only after looking twice.
 //! 2. A group whose bitmap is damaged gives nothing and takes nothing back, like the groups that
 //!    the kernel marks EXT4_GROUP_INFO_BBITMAP_CORRUPT and EXT4_GROUP_INFO_IBITMAP_CORRUPT; the
 //!    others go on.
@@ -332,7 +332,7 @@ impl Allocator {
         let (bits, problem) = examine(loaded, expected, self.layout.clusters_per_group());
         bitmaps.has_damaged_blocks = problem.is_some();
         group.free_blocks.store(bits.free(), Ordering::Relaxed);
-        // Under the lock, so that who finds the bitmap loaded finds its blocks counted.
+        // Under the lock, so that a thread that finds the bitmap loaded finds its blocks counted.
         self.space
             .admit(u64::from(expected), u64::from(bits.free()));
         bitmaps.blocks = Some(bits);

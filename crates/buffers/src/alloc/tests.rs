@@ -159,7 +159,7 @@ fn no_block_is_given_twice() {
     assert_eq!(allocator.free_counts().0, free);
 }
 
-/// Whoever has a claim finds its block: all threads together get every block there is.
+/// A thread that has a claim finds its block: all threads together get every block there is.
 #[test]
 fn the_last_block_is_found() {
     let source = Source::default();
@@ -286,7 +286,7 @@ fn a_promise_is_kept_by_sound_groups() {
     assert_eq!(taken.len() as u64, promised);
 }
 
-/// Whoever comes while others look at the bitmaps finds what they find.
+/// A thread that comes while others look at the bitmaps finds what they find.
 #[test]
 fn the_first_threads_all_find_space() {
     const THREADS: usize = 4;

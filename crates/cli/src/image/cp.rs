@@ -301,7 +301,7 @@ impl Cp {
             let found = session.images.source_of(source);
             let printed =
                 found.and_then(|(dir, name)| print(&*dir, &name, &mut output, "standard output"));
-            // Who reads it may go at any time, and knows that it is not whole.
+            // Its reader may go at any time, and knows that it is not whole.
             if printed
                 .as_ref()
                 .is_err_and(|error| error.errno() == Some(libc::EPIPE))

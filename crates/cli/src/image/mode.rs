@@ -30,7 +30,7 @@ enum Operator {
     },
 }
 
-/// The umask of who edits an image: its superuser.
+/// The umask of an edit of an image: its superuser's.
 const UMASK: u32 = 0o022;
 
 impl Mode {

@@ -196,7 +196,7 @@ impl<'c> Session<'c> {
         if self.is_in_shell() || !is_pattern {
             return Vec::new();
         }
-        // Who opens it next says what is wrong.
+        // The next to open it says what is wrong.
         let Ok(fs) = self.images.open(&address, access) else {
             return Vec::new();
         };

@@ -331,7 +331,7 @@ impl Tar {
             Err(error) if progress.stop.load(Ordering::Relaxed) => {
                 session.fail_with(copying::INTERRUPTED, error);
             }
-            // Who reads it may go at any time, and knows that it is not whole.
+            // Its reader may go at any time, and knows that it is not whole.
             Err(error) if error.errno() == Some(libc::EPIPE) => session.fail_with_silently(FAILED),
             Err(error) => session.fail_with(FAILED, error),
         }

@@ -135,7 +135,7 @@ impl From<Squashed> for Squash {
     }
 }
 
-/// Who tells clients the ports.
+/// What tells clients the ports.
 #[derive(Clone, Copy)]
 enum Mapper {
     Serve,
@@ -365,7 +365,7 @@ impl Serve {
             .map_err(|error| Failure::new(format!("cannot serve at {}: {error}", self.nfs)))
     }
 
-    /// Where it is noted who has locks: by address, as clients know the server by that.
+    /// Where the clients that have locks are noted: by address, as clients know the server by that.
     fn state_file(&self) -> Option<PathBuf> {
         if self.rpcbind.is_none() || self.memory || self.nfs.port() == 0 {
             return None;

@@ -74,7 +74,7 @@ pub(super) fn advice(export: &Export, source: &str, namespace: &Namespace) -> Op
     ))
 }
 
-/// True when a client can be somebody who may write in this directory, by its permission bits.
+/// True when a client can have a user that may write in this directory, by its permission bits.
 fn may_write(squash: Squash, directory: &Attributes) -> bool {
     let can_be = |number: u32| match squash {
         Squash::Root => number != 0,

@@ -56,7 +56,7 @@ pub(crate) struct MountOptions {
     pub has_acls: bool,
     pub locking: LockingScheme,
     pub is_debug: bool,
-    /// Whether the server is confined, and as whom it goes on.
+    /// Whether the server is confined, and as which user it goes on.
     pub sandbox: Sandbox,
     pub run_as: Option<RunAs>,
     /// A mount whose server is killed is taken away.

@@ -1,4 +1,4 @@
-//! The table of options as text, for those who ask.
+//! The table of options as text, for `--help-options`.
 
 use std::fmt::Write;
 

@@ -3,7 +3,7 @@
 //! | Module | Thing |
 //! |---|---|
 //! | `lease` | what is on in the server meanwhile |
-//! | `screen` | one picture of an interval as text: rows per class, who waits |
+//! | `screen` | one picture of an interval as text: rows per class, the waiters |
 //! | `live` | the view on a terminal: its loop |
 //! | `terminal` | raw mode, keys, styled lines |
 //! | `model` | what the view shows, and what keys do to it |

@@ -13,7 +13,7 @@ pub(super) struct Screen<'a> {
     pub interval: &'a Snapshot,
     /// In what time.
     pub took: Duration,
-    /// Who waits now.
+    /// The threads that wait now.
     pub waiting: &'a [Queue],
     /// All acquisitions are counted.
     pub is_full: bool,

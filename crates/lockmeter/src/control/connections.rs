@@ -1,7 +1,7 @@
 //! The connections of a [`Server`](super::Server): many at a time, one thread, none waited for
 //! alone.
 //!
-//! # Who comes
+//! # Clients
 //! Where the socket's place does not keep strangers out, they connect too. The kernel says whose a
 //! connection is as soon as it is accepted: a stranger gets the refusal, as far as it goes out at
 //! once, and is gone. Nothing of his is read.
@@ -9,7 +9,7 @@
 //! # How long
 //! A client that may ask has [`PATIENCE`] from the moment it is accepted for its question, and as
 //! long again from the moment the answer is there for reading it. What the program itself takes to
-//! answer is nobody's fault and counts for no client. Whoever is not done by then is closed,
+//! answer is nobody's fault and counts for no client. A client that is not done by then is closed,
 //! whatever it sent or read meanwhile.
 //!
 //! # How many
@@ -19,7 +19,8 @@
 //! is closed.
 //!
 //! # The end
-//! Who has connected and asked before the server ends gets an answer, if there is one at once.
+//! A client that has connected and asked before the server ends gets an answer, if there is one at
+//! once.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -187,7 +188,7 @@ impl Clients {
         }
     }
 
-    /// Accepts who is there and may ask, and sends others away.
+    /// Accepts clients that may ask, and sends others away.
     fn accept(
         &mut self,
         listener: &UnixListener,
@@ -209,7 +210,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Takes the connection of one who may ask. One who may not is told so, and that is all.
+    /// Takes the connection of a client that may ask. One that may not is told so, and that is all.
     fn admit(&mut self, stream: UnixStream, answer: Answer<'_>) {
         let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else {
             return;

@@ -1,7 +1,7 @@
 //! Answers that threads have given and that are not sent yet.
 //!
-//! The server's thread sleeps in poll(2); whoever hands an answer in wakes it up through a pair of
-//! sockets.
+//! The server's thread sleeps in poll(2); a thread that hands an answer in wakes it up through a
+//! pair of sockets.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
