@@ -3,7 +3,7 @@
 //! # Data model
 //! `ACTIVE` says what acquisitions that do not wait have to do. It follows from the mode, whether
 //! there is a threshold for holdings, and of how many holdings one is timed; mode and sampling are
-//! what the program has set, and what leases want beside it. The wishes are under a mutex, so that
+//! what the program has set, and what leases want beside it. The settings are under a mutex, so that
 //! the words made of them say the same in the end.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -46,7 +46,7 @@ pub(crate) const TIMES_ALL: u8 = 2;
 static ACTIVE: AtomicU8 = AtomicU8::new(0);
 static HOLD_SAMPLING: AtomicU32 = AtomicU32::new(HOLD_SAMPLING_DEFAULT);
 
-struct Wishes {
+struct Settings {
     /// As the program has it.
     mode: Mode,
     hold_sampling: u32,
@@ -72,7 +72,7 @@ impl Leased {
     };
 }
 
-impl Wishes {
+impl Settings {
     /// The finest of all that count all.
     fn hold_sampling(&self) -> u32 {
         let is_own = self.mode == Mode::Full || self.leased.leaves_sampling;
@@ -84,19 +84,19 @@ impl Wishes {
     }
 }
 
-fn change(change: impl FnOnce(&mut Wishes)) {
-    static WISHES: Mutex<Wishes> = Mutex::new(Wishes {
+fn change(change: impl FnOnce(&mut Settings)) {
+    static SETTINGS: Mutex<Settings> = Mutex::new(Settings {
         mode: Mode::ContendedOnly,
         hold_sampling: HOLD_SAMPLING_DEFAULT,
         leased: Leased::NOTHING,
         has_hold_threshold: false,
     });
-    let mut wishes = WISHES.lock().unwrap_or_else(PoisonError::into_inner);
-    change(&mut wishes);
-    let is_full = wishes.mode == Mode::Full || wishes.leased.is_full;
-    let hold_sampling = wishes.hold_sampling();
+    let mut settings = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    change(&mut settings);
+    let is_full = settings.mode == Mode::Full || settings.leased.is_full;
+    let hold_sampling = settings.hold_sampling();
     HOLD_SAMPLING.store(hold_sampling, Ordering::Relaxed);
-    let times_all = wishes.has_hold_threshold || (is_full && hold_sampling == 1);
+    let times_all = settings.has_hold_threshold || (is_full && hold_sampling == 1);
     let counts = if is_full { COUNTS_ALL } else { 0 };
     let times = if times_all { TIMES_ALL } else { 0 };
     ACTIVE.store(counts | times, Ordering::Relaxed);
@@ -112,12 +112,12 @@ pub(crate) fn active() -> u8 {
 /// A threshold must miss nothing: while there is one, all holdings are timed.
 #[cfg(not(feature = "off"))]
 pub(crate) fn set_hold_threshold(is_set: bool) {
-    change(|wishes| wishes.has_hold_threshold = is_set);
+    change(|settings| settings.has_hold_threshold = is_set);
 }
 
 /// What leases want beside what the program has set.
 pub(crate) fn set_leased(leased: Leased) {
-    change(|wishes| wishes.leased = leased);
+    change(|settings| settings.leased = leased);
 }
 
 /// Switches what is counted from now on. While a client of the control socket wants all
@@ -130,7 +130,7 @@ pub(crate) fn set_leased(leased: Leased) {
 /// # set_mode(Mode::ContendedOnly);
 /// ```
 pub fn set_mode(mode: Mode) {
-    change(|wishes| wishes.mode = mode);
+    change(|settings| settings.mode = mode);
 }
 
 /// What is counted now.
@@ -170,7 +170,7 @@ pub fn mode() -> Mode {
 /// assert!((985..=1000).contains(&counts.hold.count()));
 /// ```
 pub fn set_hold_sampling(one_in: u32) {
-    change(|wishes| wishes.hold_sampling = one_in);
+    change(|settings| settings.hold_sampling = one_in);
 }
 
 /// Of how many holdings that nobody waited for one is timed: see [`set_hold_sampling`].

@@ -16,8 +16,9 @@ pub(super) struct Totals {
     pub free_inodes: u64,
 }
 
+/// What a thread finds in its groups.
 #[derive(Default)]
-struct Gathered {
+struct GroupScan {
     found: Findings,
     free_clusters: u64,
     free_inodes: u64,
@@ -27,10 +28,10 @@ struct Gathered {
 pub(super) fn check(check: &Check, found: &mut Findings) -> Totals {
     let groups = check.fs.groups.len();
     let metadata = metadata(check);
-    let states = check.share(groups, Gathered::default, |gathered, number| {
+    let states = check.share(groups, GroupScan::default, |scan, number| {
         let number = number as u32;
-        blocks(check, number, &metadata, gathered);
-        inodes(check, number, gathered);
+        blocks(check, number, &metadata, scan);
+        inodes(check, number, scan);
     });
     let mut totals = Totals::default();
     for state in states {
@@ -90,9 +91,9 @@ fn metadata_clusters(check: &Check, list: &[(u64, u64)], first: u64, end: u64) -
     clusters
 }
 
-fn read(check: &Check, block: u64, gathered: &mut Gathered) -> Option<Vec<u8>> {
+fn read(check: &Check, block: u64, scan: &mut GroupScan) -> Option<Vec<u8>> {
     let mut bytes = check.fs.block_buffer();
-    let is_read = block != 0 && check.fs.read_block(block, &mut bytes, &mut gathered.found);
+    let is_read = block != 0 && check.fs.read_block(block, &mut bytes, &mut scan.found);
     is_read.then_some(bytes)
 }
 
@@ -106,7 +107,7 @@ fn descriptor(check: &Check, number: u32) -> Option<GroupDesc<Vec<u8>>> {
     GroupDesc::new(bytes).ok()
 }
 
-fn blocks(check: &Check, number: u32, metadata: &[(u64, u64)], gathered: &mut Gathered) {
+fn blocks(check: &Check, number: u32, metadata: &[(u64, u64)], scan: &mut GroupScan) {
     let (fs, geo) = (&check.fs, &check.fs.geo);
     let group = &fs.groups[number as usize];
     let object = Object::group(number);
@@ -120,32 +121,30 @@ fn blocks(check: &Check, number: u32, metadata: &[(u64, u64)], gathered: &mut Ga
         let own = metadata_clusters(check, metadata, first, end);
         if own != claimed {
             let what = "blocks are in use, but the block bitmap is marked as not initialised";
-            gathered
-                .found
-                .add(Problem::BlockBitmap, object.clone(), what);
+            scan.found.add(Problem::BlockBitmap, object.clone(), what);
         }
         clusters - own.min(clusters)
     } else {
-        let Some(bytes) = read(check, group.block_bitmap, gathered) else {
+        let Some(bytes) = read(check, group.block_bitmap, scan) else {
             return;
         };
-        differences(check, number, base, clusters, &bytes, gathered);
+        differences(check, number, base, clusters, &bytes, scan);
         if geo.clusters_per_group as usize / 8 <= bytes.len() {
             padding(
                 &bytes,
                 clusters as usize,
                 Problem::BlockBitmap,
                 &object,
-                gathered,
+                scan,
             );
         }
-        checksum(check, number, &bytes, true, gathered);
+        checksum(check, number, &bytes, true, scan);
         bitmap::count_zeros(&bytes, clusters as usize) as u64
     };
-    gathered.free_clusters += free;
+    scan.free_clusters += free;
     if free != u64::from(group.free_blocks) {
         let what = format!("{} free blocks, there are {free}", group.free_blocks);
-        gathered.found.add(Problem::GroupCount, object, what);
+        scan.found.add(Problem::GroupCount, object, what);
     }
 }
 
@@ -156,7 +155,7 @@ fn differences(
     base: u64,
     clusters: u64,
     bytes: &[u8],
-    gathered: &mut Gathered,
+    scan: &mut GroupScan,
 ) {
     if check.fs.has_ro(RoCompat::SHARED_BLOCKS) {
         return;
@@ -186,20 +185,20 @@ fn differences(
         if let Some(first) = list.first() {
             let object = Object::group(number).block(*first);
             let what = format!("block bitmap: {} blocks {what}", list.len());
-            gathered.found.add(Problem::BlockBitmap, object, what);
+            scan.found.add(Problem::BlockBitmap, object, what);
         }
     }
 }
 
 /// Bits that stand for nothing are set.
-fn padding(bytes: &[u8], from: usize, problem: Problem, object: &Object, gathered: &mut Gathered) {
+fn padding(bytes: &[u8], from: usize, problem: Problem, object: &Object, scan: &mut GroupScan) {
     if bitmap::find_zero(bytes, from, bytes.len() * 8).is_some() {
         let what = "bitmap: bits behind its end are not set";
-        gathered.found.add(problem, object.clone(), what);
+        scan.found.add(problem, object.clone(), what);
     }
 }
 
-fn checksum(check: &Check, number: u32, bytes: &[u8], is_blocks: bool, gathered: &mut Gathered) {
+fn checksum(check: &Check, number: u32, bytes: &[u8], is_blocks: bool, scan: &mut GroupScan) {
     let fs = &check.fs;
     if !matches!(fs.checksums, GroupChecksum::Crc32c(_)) {
         return;
@@ -215,11 +214,11 @@ fn checksum(check: &Check, number: u32, bytes: &[u8], is_blocks: bool, gathered:
         let name = if is_blocks { "block" } else { "inode" };
         let what = format!("{name} bitmap: {}", short(&error));
         let object = Object::group(number);
-        gathered.found.add(Problem::BitmapChecksum, object, what);
+        scan.found.add(Problem::BitmapChecksum, object, what);
     }
 }
 
-fn inodes(check: &Check, number: u32, gathered: &mut Gathered) {
+fn inodes(check: &Check, number: u32, scan: &mut GroupScan) {
     let (fs, geo) = (&check.fs, &check.fs.geo);
     let group = &fs.groups[number as usize];
     let object = Object::group(number);
@@ -227,7 +226,7 @@ fn inodes(check: &Check, number: u32, gathered: &mut Gathered) {
     let is_uninit = fs.checksums.is_present() && group.flags.contains(GroupFlags::INODE_UNINIT);
     let bytes = match is_uninit {
         true => vec![0; geo.block_size as usize],
-        false => match read(check, group.inode_bitmap, gathered) {
+        false => match read(check, group.inode_bitmap, scan) {
             Some(bytes) => bytes,
             None => return,
         },
@@ -256,7 +255,7 @@ fn inodes(check: &Check, number: u32, gathered: &mut Gathered) {
             inode: Some(first),
             ..object.clone()
         };
-        gathered.found.add(Problem::InodeBitmap, object, what);
+        scan.found.add(Problem::InodeBitmap, object, what);
     }
     if !is_uninit {
         padding(
@@ -264,20 +263,18 @@ fn inodes(check: &Check, number: u32, gathered: &mut Gathered) {
             per_group as usize,
             Problem::InodeBitmap,
             &object,
-            gathered,
+            scan,
         );
-        checksum(check, number, &bytes, false, gathered);
+        checksum(check, number, &bytes, false, scan);
     }
-    gathered.free_inodes += u64::from(free);
+    scan.free_inodes += u64::from(free);
     for (what, said, counted) in [
         ("free inodes", group.free_inodes, free),
         ("directories", group.used_dirs, dirs),
     ] {
         if said != counted {
             let what = format!("{said} {what}, there are {counted}");
-            gathered
-                .found
-                .add(Problem::GroupCount, object.clone(), what);
+            scan.found.add(Problem::GroupCount, object.clone(), what);
         }
     }
 }

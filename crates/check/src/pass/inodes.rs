@@ -24,9 +24,9 @@ const LARGE_FILE_BYTES: u64 = 1 << 31;
 /// What a file of pointers can be at most is checked by its blocks; of extents, by this.
 const LOGICAL_BITS: u32 = 32;
 
-/// What a thread gathers.
+/// What a thread finds in its inodes.
 #[derive(Default)]
-pub(super) struct Gathered {
+pub(super) struct InodeScan {
     pub found: Findings,
     pub dirs: Vec<u32>,
     /// Attribute blocks, with the number of inodes that name each.
@@ -42,22 +42,22 @@ pub(super) struct Gathered {
 /// Runs the pass; gives the numbers of all directories, and what owners have.
 pub(super) fn check(check: &Check, found: &mut Findings) -> (Vec<u32>, Usage) {
     let groups = check.fs.groups.len();
-    let states = check.share(groups, Gathered::default, |gathered, group| {
-        self::group(check, group as u32, gathered);
+    let states = check.share(groups, InodeScan::default, |scan, group| {
+        self::group(check, group as u32, scan);
     });
-    let mut all = Gathered::default();
-    for gathered in states {
-        all.found.append(gathered.found);
-        all.dirs.extend(gathered.dirs);
-        all.bad_blocks.extend(gathered.bad_blocks);
-        all.used += gathered.used;
-        all.usage.absorb(gathered.usage);
-        for (block, (count, first)) in gathered.blocks {
+    let mut all = InodeScan::default();
+    for scan in states {
+        all.found.append(scan.found);
+        all.dirs.extend(scan.dirs);
+        all.bad_blocks.extend(scan.bad_blocks);
+        all.used += scan.used;
+        all.usage.absorb(scan.usage);
+        for (block, (count, first)) in scan.blocks {
             let entry = all.blocks.entry(block).or_insert((0, first));
             entry.0 += count;
             entry.1 = entry.1.min(first);
         }
-        for (ino, count) in gathered.values {
+        for (ino, count) in scan.values {
             *all.values.entry(ino).or_default() += count;
         }
     }
@@ -81,7 +81,7 @@ pub(super) fn check(check: &Check, found: &mut Findings) -> (Vec<u32>, Usage) {
 
 /// Claims the bad blocks, once everything else has what it names. They may lie in copies of the
 /// superblock and the descriptors, which mkfs puts there all the same.
-fn bad_blocks(check: &Check, all: &mut Gathered) {
+fn bad_blocks(check: &Check, all: &mut InodeScan) {
     let geo = &check.fs.geo;
     let mut blocks = std::mem::take(&mut all.bad_blocks);
     blocks.sort_unstable();
@@ -98,7 +98,7 @@ fn bad_blocks(check: &Check, all: &mut Gathered) {
     }
 }
 
-fn group(check: &Check, number: u32, gathered: &mut Gathered) {
+fn group(check: &Check, number: u32, scan: &mut InodeScan) {
     let (fs, geo) = (&check.fs, &check.fs.geo);
     let group = &fs.groups[number as usize];
     let size = u32::from(geo.inode_size);
@@ -113,7 +113,7 @@ fn group(check: &Check, number: u32, gathered: &mut Gathered) {
         let at = table + u64::from(index) * u64::from(size);
         if let Err(error) = fs.source.read_at(at, &mut bytes) {
             let what = format_args!("reading the inode table: {error}");
-            gathered.found.add(Problem::Io, Object::group(number), what);
+            scan.found.add(Problem::Io, Object::group(number), what);
             return;
         }
         for (offset, raw) in (0..).zip(bytes.chunks_exact(size as usize)) {
@@ -124,7 +124,7 @@ fn group(check: &Check, number: u32, gathered: &mut Gathered) {
                 continue;
             }
             if let Ok(inode) = Inode::new(raw.to_vec()) {
-                One::new(check, ino, &inode, gathered).check();
+                One::new(check, ino, &inode, scan).check();
             }
         }
         index += here;
@@ -136,7 +136,7 @@ pub(super) struct One<'a> {
     pub check: &'a Check,
     pub ino: u32,
     pub inode: &'a Inode<Vec<u8>>,
-    pub gathered: &'a mut Gathered,
+    pub scan: &'a mut InodeScan,
 }
 
 impl<'a> One<'a> {
@@ -144,19 +144,19 @@ impl<'a> One<'a> {
         check: &'a Check,
         ino: u32,
         inode: &'a Inode<Vec<u8>>,
-        gathered: &'a mut Gathered,
+        scan: &'a mut InodeScan,
     ) -> One<'a> {
         One {
             check,
             ino,
             inode,
-            gathered,
+            scan,
         }
     }
 
     pub fn wrong(&mut self, problem: Problem, what: impl std::fmt::Display) {
         let object = Object::inode(self.ino);
-        self.gathered.found.add(problem, object, what);
+        self.scan.found.add(problem, object, what);
     }
 
     fn has_flag(&self, flag: InodeFlags) -> bool {
@@ -195,7 +195,7 @@ impl<'a> One<'a> {
     }
 
     fn put(&mut self, marks: u8) {
-        self.gathered.used += 1;
+        self.scan.used += 1;
         let kind = (self.inode.mode() >> 12) as u8;
         let mut marks = marks;
         for (flag, mark) in [
@@ -347,9 +347,9 @@ impl<'a> One<'a> {
         if self.inode.block_words().iter().any(|word| *word != 0) {
             let mut listed = Listed {
                 check: self.check,
-                blocks: &mut self.gathered.bad_blocks,
+                blocks: &mut self.scan.bad_blocks,
             };
-            let found = &mut self.gathered.found;
+            let found = &mut self.scan.found;
             walk::walk(fs, self.ino, self.inode, &mut listed, found);
         }
     }
@@ -407,7 +407,7 @@ impl<'a> One<'a> {
             return self.blocks(extra);
         };
         match kind {
-            FileKind::Directory => self.gathered.dirs.push(self.ino),
+            FileKind::Directory => self.scan.dirs.push(self.ino),
             FileKind::Regular => {}
             FileKind::Symlink => {
                 if !self.is_symlink() {
@@ -484,7 +484,7 @@ impl<'a> One<'a> {
             return false;
         }
         let mut bytes = fs.block_buffer();
-        fs.read_block(block, &mut bytes, &mut self.gathered.found) && fits(&bytes)
+        fs.read_block(block, &mut bytes, &mut self.scan.found) && fits(&bytes)
     }
 
     /// Blocks, size and the count of blocks; `extra` are values of attributes in other inodes.
@@ -500,7 +500,7 @@ impl<'a> One<'a> {
         } = extra;
         let acl = self.inode.file_acl(&fs.rules);
         if acl.0 != 0 && fs.has(Compat::EXT_ATTR) && fs.geo.contains_block(acl) {
-            let entry = self.gathered.blocks.entry(acl.0).or_insert((0, self.ino));
+            let entry = self.scan.blocks.entry(acl.0).or_insert((0, self.ino));
             entry.0 += 1;
             entry.1 = entry.1.min(self.ino);
             let of_block = xattrs::of_block(self, acl.0);
@@ -511,7 +511,7 @@ impl<'a> One<'a> {
         if has_blocks(fs, self.inode) {
             let mut claims = Claiming::of(self.check);
             claims.is_resize = self.ino == Ino::RESIZE.0;
-            let found = &mut self.gathered.found;
+            let found = &mut self.scan.found;
             walked = walk::walk(fs, self.ino, self.inode, &mut claims, found);
             if claims.is_resize {
                 claims.clusters = walked.blocks;
@@ -525,7 +525,7 @@ impl<'a> One<'a> {
             bytes,
             inodes: 1 + values,
         };
-        self.gathered.usage.count(fs, self.ino, self.inode, held);
+        self.scan.usage.count(fs, self.ino, self.inode, held);
         if fs.sb.creator_os() != 0 && fs.sb.creator_os() != 3 {
             return;
         }
@@ -534,7 +534,7 @@ impl<'a> One<'a> {
         if counted != stored {
             let what = format_args!("counts {stored} sectors, has {counted}");
             let object = Object::inode(self.ino);
-            let found = &mut self.gathered.found;
+            let found = &mut self.scan.found;
             found.add_with(Problem::InodeBlocks, object, what, counted);
         }
     }
@@ -576,7 +576,7 @@ impl<'a> One<'a> {
                 true => walked.end * block,
                 false => walked.written_end * block,
             };
-            let found = &mut self.gathered.found;
+            let found = &mut self.scan.found;
             found.add_with(Problem::InodeSize, Object::inode(self.ino), what, fits);
         }
     }

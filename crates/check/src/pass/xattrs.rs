@@ -8,7 +8,7 @@ use finefs_ext_disk::xattr::{
 };
 
 use super::Check;
-use super::inodes::{Gathered, One};
+use super::inodes::{InodeScan, One};
 use crate::finding::{Findings, Object, Problem};
 use crate::fs::short;
 use crate::tables::state;
@@ -123,9 +123,9 @@ pub(super) fn in_inode(one: &mut One<'_>) -> Elsewhere {
         }
         Ok(())
     });
-    one.gathered.found.append(told);
+    one.scan.found.append(told);
     for ino in values {
-        *one.gathered.values.entry(ino).or_default() += 1;
+        *one.scan.values.entry(ino).or_default() += 1;
         check.inodes.mark(ino, state::EA_REFERENCED);
     }
     if let Err(what) = checked {
@@ -196,16 +196,16 @@ pub(super) fn of_block(one: &mut One<'_>, block: u64) -> Elsewhere {
 }
 
 /// Checks every attribute block once, and how many inodes share it.
-pub(super) fn blocks(check: &Check, all: &mut Gathered) {
+pub(super) fn blocks(check: &Check, all: &mut InodeScan) {
     let mut list: Vec<(u64, u32, u32)> = all
         .blocks
         .drain()
         .map(|(block, (count, owner))| (block, count, owner))
         .collect();
     list.sort_unstable();
-    let states = check.share(list.len(), Gathered::default, |gathered, index| {
+    let states = check.share(list.len(), InodeScan::default, |scan, index| {
         let (block, count, owner) = list[index as usize];
-        one_block(check, block, count, owner, gathered);
+        one_block(check, block, count, owner, scan);
     });
     for state in states {
         all.found.append(state.found);
@@ -215,11 +215,11 @@ pub(super) fn blocks(check: &Check, all: &mut Gathered) {
     }
 }
 
-fn one_block(check: &Check, block: u64, count: u32, owner: u32, gathered: &mut Gathered) {
+fn one_block(check: &Check, block: u64, count: u32, owner: u32, scan: &mut InodeScan) {
     let fs = &check.fs;
     check.claim(block, 1);
     let mut bytes = fs.block_buffer();
-    if !fs.read_block(block, &mut bytes, &mut gathered.found) {
+    if !fs.read_block(block, &mut bytes, &mut scan.found) {
         return;
     }
     let object = Object::inode(owner).block(block);
@@ -228,14 +228,14 @@ fn one_block(check: &Check, block: u64, count: u32, owner: u32, gathered: &mut G
     };
     if le32(&bytes, 0) != xattr::MAGIC {
         return wrong(
-            &mut gathered.found,
+            &mut scan.found,
             Problem::Xattr,
             "attribute block without its magic".to_owned(),
         );
     }
     if le32(&bytes, 8) != 1 {
         wrong(
-            &mut gathered.found,
+            &mut scan.found,
             Problem::Xattr,
             "attributes of more than one block".to_owned(),
         );
@@ -244,12 +244,12 @@ fn one_block(check: &Check, block: u64, count: u32, owner: u32, gathered: &mut G
         && let Err(error) = xattr::verify_block_checksum(seed, PhysBlock(block), &bytes)
     {
         let what = format!("attribute block: {}", short(&error));
-        wrong(&mut gathered.found, Problem::XattrChecksum, what);
+        wrong(&mut scan.found, Problem::XattrChecksum, what);
     }
     let stored = le32(&bytes, 4);
     if stored != count {
         let what = format!("attribute block: shared by {count} inodes, says {stored}");
-        let found = &mut gathered.found;
+        let found = &mut scan.found;
         found.add_with(
             Problem::XattrRefcount,
             object.clone(),
@@ -268,20 +268,20 @@ fn one_block(check: &Check, block: u64, count: u32, owner: u32, gathered: &mut G
     });
     if let Err(what) = checked {
         wrong(
-            &mut gathered.found,
+            &mut scan.found,
             Problem::Xattr,
             format!("attribute block: {what}"),
         );
     }
-    gathered.found.append(told);
+    scan.found.append(told);
     for ino in values {
-        *gathered.values.entry(ino).or_default() += 1;
+        *scan.values.entry(ino).or_default() += 1;
         check.inodes.mark(ino, state::EA_REFERENCED);
     }
 }
 
 /// Inodes that hold values count their references.
-pub(super) fn values(check: &Check, all: &mut Gathered) {
+pub(super) fn values(check: &Check, all: &mut InodeScan) {
     let mut list: Vec<(u32, u32)> = all.values.drain().collect();
     list.sort_unstable();
     for (ino, count) in list {

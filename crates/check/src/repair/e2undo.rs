@@ -37,7 +37,7 @@ pub(super) fn undo(
         }
         _ => format!("{shown}: {error}"),
     };
-    let file = UndoFile::open(path).map_err(told)?;
+    let file = OpenUndoFile::open(path).map_err(told)?;
     let start = file.start_on(&**device).map_err(told)?;
     let start = start.or(match changed {
         ChangedSince::Refused => None,
@@ -70,19 +70,19 @@ pub(super) fn undo(
     Ok(bytes.div_ceil(PAGE as usize))
 }
 
-struct UndoFile {
+struct OpenUndoFile {
     file: File,
     header: Header,
 }
 
-impl UndoFile {
-    fn open(path: &Path) -> io::Result<UndoFile> {
+impl OpenUndoFile {
+    fn open(path: &Path) -> io::Result<OpenUndoFile> {
         let file = File::open(path)?;
         let mut bytes = [0; HEADER_BYTES];
         file.read_exact_at(&mut bytes, 0)?;
         let header = Header::parse(&bytes).filter(|header| header.is_finished);
         let header = header.ok_or(io::ErrorKind::InvalidData)?;
-        Ok(UndoFile { file, header })
+        Ok(OpenUndoFile { file, header })
     }
 
     fn read(&self, block: u64, bytes: &mut [u8]) -> io::Result<()> {

@@ -68,7 +68,7 @@ pub(super) struct Cell {
 }
 
 /// What `close` found in a cell.
-pub(super) struct Holding {
+pub(super) struct CellHolders {
     pub(super) range: Range<u64>,
     pub(super) access: Access,
     pub(super) count: u32,
@@ -205,12 +205,12 @@ impl Cell {
     }
 
     /// Closes an open cell. Its holders cannot go away before the caller releases the mutex.
-    pub(super) fn close(&self) -> Option<Holding> {
+    pub(super) fn close(&self) -> Option<CellHolders> {
         let word = self.word.fetch_and(!OPEN, Ordering::Acquire);
         let (access, count) = holders(word)?;
         loop {
             if let Some(range) = self.range_of(word) {
-                return Some(Holding {
+                return Some(CellHolders {
                     range,
                     access,
                     count,

@@ -12,14 +12,14 @@ use crate::wait;
 /// A range of a lock, and its cell: the lock's, one of a group, or a node's, none of which is the
 /// thread's. So a holding may be given back by any thread.
 #[derive(Debug)]
-struct Holding<'a> {
+struct HeldRange<'a> {
     lock: &'a RangeLock,
     range: Range<u64>,
     access: Access,
     cell: &'a Cell,
 }
 
-impl Holding<'_> {
+impl HeldRange<'_> {
     fn shrink(&mut self, to: &Range<u64>) {
         if self.range.is_empty() {
             // Nothing to give back; and its end may come before its start.
@@ -41,7 +41,7 @@ impl Holding<'_> {
     }
 }
 
-impl Drop for Holding<'_> {
+impl Drop for HeldRange<'_> {
     #[inline]
     fn drop(&mut self) {
         self.lock.release(self.cell, self.access);
@@ -62,7 +62,7 @@ impl Drop for Holding<'_> {
 #[derive(Debug)]
 #[must_use = "the range is released when the guard is dropped"]
 pub struct RangeGuard<'a> {
-    holding: MeteredGuard<Holding<'a>>,
+    holding: MeteredGuard<HeldRange<'a>>,
     _held: Held,
 }
 
@@ -76,7 +76,7 @@ impl<'a> RangeGuard<'a> {
         held: Held,
         metered: wait::Holding,
     ) -> RangeGuard<'a> {
-        let holding = Holding {
+        let holding = HeldRange {
             lock,
             range,
             access,
@@ -130,7 +130,7 @@ impl<'a> RangeGuard<'a> {
 /// ```
 #[derive(Debug)]
 #[must_use = "the range is released when the guard is dropped"]
-pub struct SendRangeGuard<'a>(MeteredGuard<Holding<'a>>);
+pub struct SendRangeGuard<'a>(MeteredGuard<HeldRange<'a>>);
 
 impl SendRangeGuard<'_> {
     /// The range that is held.

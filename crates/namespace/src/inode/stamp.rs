@@ -26,11 +26,11 @@ pub(crate) enum Time {
 #[derive(Clone, Copy)]
 pub(crate) struct Stamped<'c> {
     core: &'c Core,
-    stamp: Stamp,
+    change: TimeChange,
 }
 
 #[derive(Clone, Copy)]
-enum Stamp {
+enum TimeChange {
     Nothing,
     One(Time, Timestamp),
     Modified(Timestamp),
@@ -44,10 +44,10 @@ impl<'c> Stamped<'c> {
     /// Sets the times, before the change is logged. True when they were others.
     #[inline]
     pub fn set(self) -> bool {
-        match self.stamp {
-            Stamp::Nothing => false,
-            Stamp::One(which, to) => self.core.set_time(which, to),
-            Stamp::Modified(now) => {
+        match self.change {
+            TimeChange::Nothing => false,
+            TimeChange::One(which, to) => self.core.set_time(which, to),
+            TimeChange::Modified(now) => {
                 let has_changed = self.core.set_time(Time::Modified, now);
                 self.core.set_time(Time::Changed, now) | has_changed
             }
@@ -59,7 +59,7 @@ impl Core {
     /// It changes, and its times stay.
     #[inline]
     pub fn untimed(&self) -> Stamped<'_> {
-        self.stamped(Stamp::Nothing)
+        self.stamped(TimeChange::Nothing)
     }
 
     /// Its attributes or links change now.
@@ -71,18 +71,18 @@ impl Core {
     /// Its data or names change now.
     #[inline]
     pub fn modified(&self, now: Timestamp) -> Stamped<'_> {
-        self.stamped(Stamp::Modified(now))
+        self.stamped(TimeChange::Modified(now))
     }
 
     /// It gets this time.
     #[inline]
     pub fn timed(&self, which: Time, to: Timestamp) -> Stamped<'_> {
-        self.stamped(Stamp::One(which, to))
+        self.stamped(TimeChange::One(which, to))
     }
 
     #[inline]
-    fn stamped(&self, stamp: Stamp) -> Stamped<'_> {
-        Stamped { core: self, stamp }
+    fn stamped(&self, change: TimeChange) -> Stamped<'_> {
+        Stamped { core: self, change }
     }
 
     /// True when it was another time.

@@ -85,7 +85,7 @@ mod size;
 use chain::{Bucket, DEAD, LEFT, MOVED, RENAMING, scheduling_point};
 
 pub(crate) use chain::{COOKIE_FIRST, Node};
-pub(crate) use partial::{Coverage, Known, Stamp};
+pub(crate) use partial::{ChangedIn, Coverage, Known};
 
 /// A chain longer than this makes the table grow.
 const CHAIN_MAX: u32 = if cfg!(feature = "shuttle") { 3 } else { 8 };
@@ -258,7 +258,7 @@ pub(crate) struct LockedBucket<'g> {
     /// Names that are removed stay as absent ones.
     keeps_absent: bool,
     /// What names that are changed are marked with.
-    stamp: Cell<Stamp>,
+    stamp: Cell<ChangedIn>,
     _lock: RawGuard<'g>,
 }
 
@@ -415,7 +415,7 @@ impl NameTable {
         for (name, ino, kind) in names {
             let name = table.hashed(&name);
             let bucket = current.bucket_of(name.hash);
-            bucket.insert(name, ino, kind, Stamp::STORED, guard);
+            bucket.insert(name, ino, kind, ChangedIn::STORED, guard);
         }
         table
     }
@@ -721,7 +721,7 @@ impl<'g> LockedBucket<'g> {
     /// The change of names here was just logged: in which generation, or an earlier one.
     pub fn note_generation(&self, generation: impl FnOnce() -> u64) {
         if self.keeps_absent {
-            self.stamp.set(Stamp::of(generation()));
+            self.stamp.set(ChangedIn::of(generation()));
         }
     }
 

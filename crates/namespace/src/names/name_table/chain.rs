@@ -8,7 +8,7 @@ use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use finefs_locks::RawLock;
 use finefs_locks::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::partial::Stamp;
+use super::partial::ChangedIn;
 use super::{COOKIE_SHIFT, HashedName};
 use crate::base::retire::retire;
 use crate::base::types::{FileKind, Ino, NameBytes};
@@ -41,7 +41,7 @@ pub(crate) struct Node {
     /// Which one it is of the names whose hashes would give them one cookie.
     rank: u32,
     /// When it was changed last; counts in tables that are not whole.
-    stamp: Stamp,
+    stamp: ChangedIn,
     /// The inode's kind, where the store noted it.
     pub kind: Option<FileKind>,
     /// The name.
@@ -164,7 +164,7 @@ impl Bucket {
         name: HashedName<'_>,
         ino: Ino,
         kind: Option<FileKind>,
-        stamp: Stamp,
+        stamp: ChangedIn,
         guard: &Guard,
     ) -> u32 {
         // Equal 63-bit hashes do not happen by chance, but readdir's promise shall not rest on
@@ -230,7 +230,7 @@ impl Bucket {
         node: &Node,
         ino: Ino,
         kind: Option<FileKind>,
-        stamp: Stamp,
+        stamp: ChangedIn,
         guard: &Guard,
     ) {
         let successor = Owned::new(Node {
@@ -246,7 +246,7 @@ impl Bucket {
     }
 
     /// Notes that a name is not there any more. The caller holds the lock.
-    pub(super) fn make_absent(&self, node: &Node, stamp: Stamp, guard: &Guard) {
+    pub(super) fn make_absent(&self, node: &Node, stamp: ChangedIn, guard: &Guard) {
         self.replace(node, ABSENT, None, stamp, guard);
     }
 
@@ -271,7 +271,7 @@ impl Bucket {
     }
 
     /// Takes nodes out of the chain. No operation runs.
-    pub(super) fn retain(&self, stays: impl Fn(Stamp) -> bool, guard: &Guard) {
+    pub(super) fn retain(&self, stays: impl Fn(ChangedIn) -> bool, guard: &Guard) {
         let mut link = &self.head;
         loop {
             let target = link.load(Ordering::Relaxed, guard);

@@ -22,7 +22,7 @@
 //! 1. `coverage` changes while no operation runs, but for what makes a table whole.
 //! 2. In a table that is not whole a node's stamp is that of the generation of its last change, or
 //!    a later one; of what was changed before it began to leave, and of what was learned, it is
-//!    [`Stamp::STORED`].
+//!    [`ChangedIn::STORED`].
 //! 3. The holder of a bucket of a table that is whole learns nothing into it.
 
 use crossbeam_epoch::Guard;
@@ -43,23 +43,23 @@ const GENERATION_AT: u32 = 3;
 
 /// The generation that a name was changed in, as far as a node has room for it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Stamp(u16);
+pub(crate) struct ChangedIn(u16);
 
-impl Stamp {
+impl ChangedIn {
     /// The store has the name as it is.
-    pub const STORED: Stamp = Stamp(0);
+    pub const STORED: ChangedIn = ChangedIn(0);
     const SET: u16 = 1 << 15;
 
     /// Of a generation.
-    pub fn of(generation: u64) -> Stamp {
-        Stamp(generation as u16 | Stamp::SET)
+    pub fn of(generation: u64) -> ChangedIn {
+        ChangedIn(generation as u16 | ChangedIn::SET)
     }
 
     /// True when the change is surely on the store, once that has this generation. (Of a name that
     /// was changed very long ago it may be false.)
     pub fn is_stored(self, committed: u64) -> bool {
-        let ahead = self.0.wrapping_sub(committed as u16) & (Stamp::SET - 1);
-        self == Stamp::STORED || !(1..Stamp::SET / 2).contains(&ahead)
+        let ahead = self.0.wrapping_sub(committed as u16) & (ChangedIn::SET - 1);
+        self == ChangedIn::STORED || !(1..ChangedIn::SET / 2).contains(&ahead)
     }
 }
 
@@ -180,7 +180,8 @@ impl NameTable {
         if !self.is_partial() || held.bucket.find(head, name, guard).is_some() {
             return false;
         }
-        held.bucket.insert(name, ino, kind, Stamp::STORED, guard);
+        held.bucket
+            .insert(name, ino, kind, ChangedIn::STORED, guard);
         self.is_long(held.bucket, guard)
     }
 
@@ -194,7 +195,7 @@ impl NameTable {
             return None;
         }
         for index in first..end {
-            let stays = |stamp: Stamp| !stamp.is_stored(committed);
+            let stays = |stamp: ChangedIn| !stamp.is_stored(committed);
             table.bucket(index).retain(stays, guard);
         }
         (end < table.count()).then_some(end)
@@ -228,14 +229,14 @@ mod tests {
     #[test]
     fn a_stamp_tells_whether_its_generation_is_stored() {
         for generation in [1_u64, 7, 0x7fff, 0x8000, 0x1_0000, 0x12_3456] {
-            let stamp = Stamp::of(generation);
+            let stamp = ChangedIn::of(generation);
             assert!(stamp.is_stored(generation) && stamp.is_stored(generation + 100));
             assert!(
                 !stamp.is_stored(generation - 1) && generation < 4
                     || !stamp.is_stored(generation.saturating_sub(3))
             );
         }
-        assert!(Stamp::STORED.is_stored(0) && Stamp::STORED.is_stored(u64::MAX));
+        assert!(ChangedIn::STORED.is_stored(0) && ChangedIn::STORED.is_stored(u64::MAX));
     }
 
     /// What is not stored stays, removed names too; the rest can be learned again.

@@ -404,7 +404,7 @@ fn names_of_one_hash_have_their_cookies() {
                 },
                 Ino(1),
                 None,
-                Stamp::STORED,
+                ChangedIn::STORED,
                 guard,
             );
         }
@@ -412,7 +412,7 @@ fn names_of_one_hash_have_their_cookies() {
             hashed("neighbour", hash ^ UPPER),
             Ino(2),
             None,
-            Stamp::STORED,
+            ChangedIn::STORED,
             guard,
         );
         let first = whole.head(guard);
