@@ -39,7 +39,8 @@ impl PerCpuCounter {
     /// Adds `amount`, which may be negative. Wraps at the limits of `i64`.
     #[inline]
     pub fn add(&self, amount: i64) {
-        self.parts[cpu::current()].fetch_add(amount, Ordering::Relaxed);
+        let part = &self.parts[cpu::current()];
+        part.fetch_add(amount, Ordering::Relaxed);
     }
 
     /// The sum of all additions that happened before the call; those made meanwhile may or may not

@@ -413,7 +413,7 @@ fn limited_counter_gives_what_is_left() {
     });
 }
 
-/// Folding loses nothing. Fails when `fold` loads and stores 0 instead of swapping.
+/// No addition is lost. Fails when `add` loads and stores.
 #[test]
 fn per_cpu_counter_loses_nothing() {
     check(1000, || {
@@ -423,7 +423,8 @@ fn per_cpu_counter_loses_nothing() {
             for amount in [40, 40, -10, 40] {
                 theirs.add(amount);
             }
-            assert!(theirs.exact() >= 5 + 110);
+            // Of the other two each amount may be in it or not.
+            assert!(theirs.exact() >= 5 + 110 - 2 * 10);
         });
         assert_eq!(counter.exact(), 5 + 330);
     });
