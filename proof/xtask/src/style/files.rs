@@ -1,4 +1,4 @@
-//! Files: reached, not too long, with a head, and free of one machine's paths.
+//! Files: reached, not too long nor too wide, with a head, and free of one machine's paths.
 
 use super::source::Source;
 use std::collections::BTreeSet;
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 /// More lines than this are two things.
 const MOST_LINES: usize = 800;
 
-/// Comments end here, as code does by rustfmt; rows of tables and examples need not.
+/// Comments and prose end here, as code does by rustfmt; rows of tables, examples and the targets of
+/// links need not.
 const MOST_COLUMNS: usize = 100;
 
 /// Paths that exist on one machine only. Put together here so that this file passes its own rule.
@@ -18,8 +19,12 @@ const MACHINE_PATHS: &[&str] = &[
     concat!("/home/", "user/"),
 ];
 
-/// Findings in sources and documents.
-pub fn check(sources: &[Source], documents: &[(PathBuf, String)]) -> Vec<String> {
+/// Findings in sources, documents and TOML files.
+pub fn check(
+    sources: &[Source],
+    documents: &[(PathBuf, String)],
+    tomls: &[(PathBuf, String)],
+) -> Vec<String> {
     let mut findings = Vec::new();
     let reached = reached(sources);
     for source in sources {
@@ -42,7 +47,16 @@ pub fn check(sources: &[Source], documents: &[(PathBuf, String)]) -> Vec<String>
         findings.extend(long_comments(&name, &source.text));
     }
     for (path, text) in documents {
-        findings.extend(machine_paths(&path.to_string_lossy(), text));
+        let name = path.to_string_lossy();
+        findings.extend(machine_paths(&name, text));
+        if name.ends_with(".md") {
+            findings.extend(long_prose(&name, text));
+        }
+    }
+    for (path, text) in tomls {
+        let lines = text.lines().enumerate();
+        let comments = lines.filter(|(_, line)| line.trim_start().starts_with('#'));
+        findings.extend(too_wide(&path.to_string_lossy(), comments));
     }
     findings
 }
@@ -73,6 +87,31 @@ fn long_comments(name: &str, text: &str) -> Vec<String> {
         }
     }
     findings
+}
+
+/// Lines of Markdown that are too wide without the targets of their links.
+fn long_prose(name: &str, text: &str) -> Vec<String> {
+    let mut is_example = false;
+    let prose = text.lines().enumerate().filter(|(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_example ^= is_fence;
+        !is_example && !is_fence && !line.trim_start().starts_with('|')
+    });
+    too_wide(name, prose)
+}
+
+fn too_wide<'t>(name: &str, lines: impl Iterator<Item = (usize, &'t str)>) -> Vec<String> {
+    lines
+        .filter(|(_, line)| line.chars().count() - width_of_targets(line) > MOST_COLUMNS)
+        .map(|(index, _)| format!("{name}:{}: beyond column {MOST_COLUMNS}", index + 1))
+        .collect()
+}
+
+/// The characters that a line's links have for their targets.
+fn width_of_targets(line: &str) -> usize {
+    let targets = line.split("](").skip(1);
+    let targets = targets.filter_map(|rest| rest.split_once(')'));
+    targets.map(|(target, _)| target.chars().count()).sum()
 }
 
 fn machine_paths(name: &str, text: &str) -> Vec<String> {
@@ -173,4 +212,25 @@ pub fn normal(path: &Path) -> PathBuf {
         }
     }
     normal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_is_not_too_wide() {
+        let wide = "x".repeat(MOST_COLUMNS + 1);
+        let link = format!("[x]({wide})");
+        let document = format!("{link}\n```sh\n{wide}\n```\n| {wide} |\n{wide}\n");
+        let documents = [
+            ("a.md".into(), document),
+            ("Makefile".into(), format!("{wide}\n")),
+        ];
+        let tomls = [("b.toml".into(), format!("a = \"{wide}\"\n# {wide}\n"))];
+        assert_eq!(
+            check(&[], &documents, &tomls),
+            ["a.md:6: beyond column 100", "b.toml:2: beyond column 100"]
+        );
+    }
 }

@@ -5,7 +5,7 @@
 //! | dependencies point downward only, of packages and of the namespace's folders | [`layers`] |
 //! | no circles between the modules of a package, but for those that are excused | [`circles`] |
 //! | banned names, each with its replacement; `unsafe` only in listed modules | [`names`] |
-//! | no dead files, no overlong files and comments, every file says what it is | [`files`] |
+//! | no dead files, every file says what it is; no long files, no wide comments and prose | [`files`] |
 //! | tables of modules and "May use" in heads agree with the code | [`heads`] |
 //! | lock classes and their table agree | [`lock_table`] |
 //! | no function that does not fit on a screen | [`functions`] |
@@ -50,6 +50,8 @@ struct Workspace {
     sources: Vec<Source>,
     /// Markdown and other prose, relative to the root.
     documents: Vec<(PathBuf, String)>,
+    /// The same, of TOML files.
+    tomls: Vec<(PathBuf, String)>,
 }
 
 impl Workspace {
@@ -59,6 +61,7 @@ impl Workspace {
             packages: Vec::new(),
             sources: Vec::new(),
             documents: Vec::new(),
+            tomls: Vec::new(),
         };
         let mut todo = vec![PathBuf::new()];
         while let Some(dir) = todo.pop() {
@@ -88,12 +91,15 @@ impl Workspace {
         if name.ends_with(".rs") {
             let text = text()?;
             self.sources.push(Source::new(path, text));
-        } else if name == "Cargo.toml" {
-            let manifest = text()?
-                .parse()
-                .with_context(|| path.display().to_string())?;
-            self.packages
-                .push((path.parent().unwrap_or(Path::new("")).to_owned(), manifest));
+        } else if name.ends_with(".toml") {
+            let text = text()?;
+            if name == "Cargo.toml" {
+                let manifest = text.parse();
+                let manifest = manifest.with_context(|| path.display().to_string())?;
+                let directory = path.parent().unwrap_or(Path::new("")).to_owned();
+                self.packages.push((directory, manifest));
+            }
+            self.tomls.push((path, text));
         } else if name.ends_with(".md") || name == "Makefile" {
             let text = text()?;
             self.documents.push((path, text));
@@ -106,7 +112,7 @@ impl Workspace {
         findings.extend(layers::check_folders(&self.sources));
         findings.extend(circles::check(&self.packages, &self.sources));
         findings.extend(names::check(&self.sources));
-        findings.extend(files::check(&self.sources, &self.documents));
+        findings.extend(files::check(&self.sources, &self.documents, &self.tomls));
         findings.extend(functions::check(&self.sources));
         findings.extend(heads::check(&self.sources));
         findings.extend(links::check(&self.root, &self.documents));
