@@ -155,7 +155,7 @@ impl Mount {
             false => remount::as_it_is(&mount),
         })?;
         if !self.fake {
-            remount::remount(&mount, &options, true)?;
+            remount::remount(&mount, &options, remount::ForcedRefusal::Ends)?;
         }
         Ok(ExitCode::SUCCESS)
     }

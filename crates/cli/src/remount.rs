@@ -81,7 +81,11 @@ impl Remount {
         }
         // What was refused by force stays so until this is asked for.
         let mut words = self.options.iter().flat_map(|words| words.split(','));
-        remount(&mount, &options, words.any(|word| word == "rw"))
+        let refusal = match words.any(|word| word == "rw") {
+            true => ForcedRefusal::Ends,
+            false => ForcedRefusal::Stays,
+        };
+        remount(&mount, &options, refusal)
     }
 }
 
@@ -163,8 +167,20 @@ fn reach(
     }
 }
 
-/// Gives the mount these flags; the server is told to take changes again where it `accepts` them.
-pub(crate) fn remount(mount: &MountPoint, options: &MountOptions, accepts: bool) -> CliResult<()> {
+/// What becomes of a refusal of changes by force (`--force` of [`Remount`]).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ForcedRefusal {
+    /// The server is told to take changes again, unless the mount is to be read-only.
+    Ends,
+    Stays,
+}
+
+/// Gives the mount these flags.
+pub(crate) fn remount(
+    mount: &MountPoint,
+    options: &MountOptions,
+    refusal: ForcedRefusal,
+) -> CliResult<()> {
     let place = mount.path.display();
     let fail = |reason: &str| Failure::new(format!("{place}: {reason}"));
     let mut kernel = as_it_is(mount).kernel;
@@ -196,7 +212,7 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions, accepts: bool)
             ));
         }
     }
-    if accepts && !options.kernel.is_read_only {
+    if refusal == ForcedRefusal::Ends && !options.kernel.is_read_only {
         let accepted = Channel::of(mount).and_then(|channel| channel.change(Change::Accept));
         accepted.map_err(|reason| fail(&reason))?;
     }

@@ -15,10 +15,18 @@ use crate::state::{ExtState, InodeBytes, disk_ino};
 /// An inode in use, its checksum compared, and its kind. It may have no name any more: parts of an
 /// open file are loaded when they are first used, which may be after its last name went.
 pub(crate) fn checked(state: &ExtState, ino: Ino) -> Result<(Inode<InodeBytes>, FileKind)> {
-    check(state, ino, true)
+    check(state, ino, Orphans::Allowed)
 }
 
-fn check(state: &ExtState, ino: Ino, may_be_orphan: bool) -> Result<(Inode<InodeBytes>, FileKind)> {
+/// What becomes of an inode without links.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Orphans {
+    Allowed,
+    /// As one that is gone.
+    Stale,
+}
+
+fn check(state: &ExtState, ino: Ino, orphans: Orphans) -> Result<(Inode<InodeBytes>, FileKind)> {
     let disk_ino = disk_ino(ino)?;
     let inode = state.read_inode(ino)?;
     if inode.is_blank() {
@@ -33,7 +41,7 @@ fn check(state: &ExtState, ino: Ino, may_be_orphan: bool) -> Result<(Inode<Inode
     inode
         .verify_checksum(&state.inode_rules, disk_ino)
         .map_err(|error| at(place(), error))?;
-    if inode.links_count() == 0 && !may_be_orphan {
+    if inode.links_count() == 0 && orphans == Orphans::Stale {
         return Err(Error::Stale);
     }
     let kind = inode.validate().map_err(|error| at(place(), error))?;
@@ -47,7 +55,7 @@ fn check(state: &ExtState, ino: Ino, may_be_orphan: bool) -> Result<(Inode<Inode
 
 /// Loads an inode as the namespace has it.
 pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
-    let (inode, kind) = check(state, ino, false)?;
+    let (inode, kind) = check(state, ino, Orphans::Stale)?;
     let attributes = attributes(state, ino, &inode, kind)?;
     let mut image = InodeImage {
         attributes,

@@ -15,7 +15,7 @@ use tar::{Archive, Entry, EntryType, GnuExtSparseHeader, Header};
 
 use super::Progress;
 use super::content::{Content, Data, Segment};
-use super::manifest::{Attributes, Kind, Manifest, Node, ROOT};
+use super::manifest::{Attributes, Kind, Manifest, Missing, Node, ROOT};
 use super::pax::{self, Pax};
 use super::tar_headers::{Headers, VOLUME};
 use super::unpacked::{self, INPUT};
@@ -437,7 +437,7 @@ impl<'a> Listing<'a> {
             return Err(failed(path, "a name of a directory, and is none".into()));
         };
         let parent = path.parent().unwrap_or(Path::new(""));
-        let parent = self.manifest.directory(parent, true);
+        let parent = self.manifest.directory(parent, Missing::Make);
         let parent = parent
             .map_err(|error| error.with_place(shown()))?
             .unwrap_or(ROOT);
@@ -450,14 +450,14 @@ impl<'a> Listing<'a> {
         let shown = || format!("{}: {}", self.shown, path.display());
         let Some(name) = last_name(path) else {
             // `.`, `..` or `/`: a directory that is there, or the way to it is made.
-            let found = self.manifest.directory(path, true);
+            let found = self.manifest.directory(path, Missing::Make);
             let found = found.map_err(|error| error.with_place(shown()))?;
             self.manifest
                 .set_attributes(found.unwrap_or(ROOT), attributes);
             return Ok(());
         };
         let parent = path.parent().unwrap_or(Path::new(""));
-        let found = self.manifest.directory(parent, true);
+        let found = self.manifest.directory(parent, Missing::Make);
         let found = found
             .map_err(|error| error.with_place(shown()))?
             .unwrap_or(ROOT);
@@ -495,7 +495,7 @@ impl<'a> Listing<'a> {
             return Ok(());
         };
         let parent = path.parent().unwrap_or(Path::new(""));
-        let parent = self.manifest.directory(parent, true);
+        let parent = self.manifest.directory(parent, Missing::Make);
         let parent = parent
             .map_err(|error| error.with_place(shown()))?
             .unwrap_or(ROOT);
@@ -526,13 +526,13 @@ impl<'a> Listing<'a> {
         let (Some(name), Some(original)) = (last_name(path), last_name(target)) else {
             return Err(missing());
         };
-        let mut find = |of: &Path, makes| {
+        let mut find = |of: &Path, missing| {
             let parent = of.parent().unwrap_or(Path::new(""));
-            let found = self.manifest.directory(parent, makes);
+            let found = self.manifest.directory(parent, missing);
             found.map_err(|error| error.with_place(shown()))
         };
-        let from = find(target, false)?.ok_or_else(missing)?;
-        let parent = find(path, true)?.unwrap_or(ROOT);
+        let from = find(target, Missing::Keep)?.ok_or_else(missing)?;
+        let parent = find(path, Missing::Make)?.unwrap_or(ROOT);
         let from = self.manifest.names(from).get(&original).copied();
         let node = from.ok_or_else(missing)?;
         if matches!(self.manifest.nodes[node].kind, Kind::Directory(_)) {

@@ -23,7 +23,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::archive::Entries;
-use super::manifest::{Kind, Manifest, Node, ROOT};
+use super::manifest::{Kind, Manifest, Missing, Node, ROOT};
 use super::tar_headers::Headers;
 use super::unpacked;
 use super::{Progress, Rules};
@@ -572,7 +572,7 @@ pub(super) fn lay(
             return Ok(false);
         }
         let (parent, name) = split(path);
-        if let Some(directory) = manifest.directory(parent, false)? {
+        if let Some(directory) = manifest.directory(parent, Missing::Keep)? {
             manifest.take_away(directory, name);
         }
         if keeps_whiteouts {
@@ -583,7 +583,7 @@ pub(super) fn lay(
     manifest.end_layer();
     for path in &of_aufs {
         let parent = path.parent().unwrap_or(Path::new(""));
-        if let Some(directory) = manifest.directory(parent, false)? {
+        if let Some(directory) = manifest.directory(parent, Missing::Keep)? {
             manifest.take_away(directory, path.file_name());
         }
     }
@@ -603,7 +603,7 @@ fn split(path: &Path) -> (&Path, Option<&OsStr>) {
 /// Puts overlayfs's whiteout where a layer has one, beside what the layer itself has.
 fn keep(manifest: &mut Manifest, path: &Path) -> Result<()> {
     let (parent, name) = split(path);
-    let directory = manifest.directory(parent, true)?.unwrap_or(ROOT);
+    let directory = manifest.directory(parent, Missing::Make)?.unwrap_or(ROOT);
     let Some(name) = name.filter(|name| !name.is_empty()) else {
         manifest.nodes[directory].attributes.be_opaque();
         return Ok(());

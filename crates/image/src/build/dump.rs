@@ -26,7 +26,7 @@ use finefs_ext_disk::verity::file_digest;
 
 use super::Progress;
 use super::content::{Content, Data};
-use super::manifest::{Attributes, Kind, Manifest, Node, ROOT};
+use super::manifest::{Attributes, Kind, Manifest, Missing, Node, ROOT};
 use super::unpacked;
 use crate::attributes::{Time, Xattr};
 use crate::beside::directory_of;
@@ -162,7 +162,10 @@ impl List<'_> {
             return Ok(());
         };
         let above = path.parent().unwrap_or(Path::new("/"));
-        let parent = self.manifest.directory(above, true)?.unwrap_or(ROOT);
+        let parent = self
+            .manifest
+            .directory(above, Missing::Make)?
+            .unwrap_or(ROOT);
         match node.kind {
             Kind::Directory(_) => self.manifest.put_directory(parent, path, node, place)?,
             _ => self.manifest.put(parent, name, node, place)?,
@@ -184,13 +187,19 @@ impl List<'_> {
             return Err("a hard link of directories".into());
         };
         let missing = || format!("a link to {}, which is not there", target.display());
-        let from = self.manifest.directory(&from, false)?.ok_or_else(missing)?;
+        let from = self
+            .manifest
+            .directory(&from, Missing::Keep)?
+            .ok_or_else(missing)?;
         let found = self.manifest.names(from).get(&original).copied();
         let node = found.ok_or_else(missing)?;
         if matches!(self.manifest.nodes[node].kind, Kind::Directory(_)) {
             return Err("a hard link to a directory".into());
         }
-        let parent = self.manifest.directory(&above, true)?.unwrap_or(ROOT);
+        let parent = self
+            .manifest
+            .directory(&above, Missing::Make)?
+            .unwrap_or(ROOT);
         Ok(self.manifest.link(parent, &name, node, place)?)
     }
 

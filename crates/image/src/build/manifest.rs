@@ -216,6 +216,13 @@ pub(super) struct Manifest {
 
 pub(super) const ROOT: usize = 0;
 
+/// What [`Manifest::directory`] does about directories that are missing.
+#[derive(Clone, Copy)]
+pub enum Missing {
+    Make,
+    Keep,
+}
+
 impl Manifest {
     pub fn new(owners: Owners, time_max: Option<i64>) -> Manifest {
         let zero = Time {
@@ -253,8 +260,8 @@ impl Manifest {
     }
 
     /// What a path names, with all symbolic links on the way followed within the image; the last
-    /// one too. Missing directories are made if `makes` says so.
-    pub fn directory(&mut self, path: &Path, makes: bool) -> Result<Option<usize>> {
+    /// one too. `None` for a missing directory, unless those are made.
+    pub fn directory(&mut self, path: &Path, missing: Missing) -> Result<Option<usize>> {
         let refused = |reason: &str| Error::new(path.display().to_string(), reason);
         let mut above = vec![ROOT];
         let mut todo: Vec<OsString> = components(path).rev().collect();
@@ -269,8 +276,10 @@ impl Manifest {
             let here = above[above.len() - 1];
             let found = match self.names(here).get(&name) {
                 Some(found) => *found,
-                None if makes => self.imply(here, &name)?,
-                None => return Ok(None),
+                None => match missing {
+                    Missing::Make => self.imply(here, &name)?,
+                    Missing::Keep => return Ok(None),
+                },
             };
             match &self.nodes[found].kind {
                 Kind::Directory(_) => above.push(found),
@@ -385,7 +394,7 @@ impl Manifest {
         let existing = self.names(parent).get(name).copied();
         let led_to = match existing.map(|existing| &self.nodes[existing].kind) {
             Some(Kind::Symlink(_)) if self.layer.is_none() => {
-                self.directory(path, false).ok().flatten()
+                self.directory(path, Missing::Keep).ok().flatten()
             }
             _ => None,
         };
@@ -671,6 +680,10 @@ mod tests {
         manifest.put(parent, OsStr::new(name), node, &|| name.to_owned())
     }
 
+    fn make(manifest: &mut Manifest, path: &str) -> Result<Option<usize>> {
+        manifest.directory(Path::new(path), Missing::Make)
+    }
+
     #[test]
     fn links_and_dots_stay_inside() {
         let mut manifest = Manifest::new(Owners::default(), None);
@@ -679,12 +692,13 @@ mod tests {
         put(&mut manifest, ROOT, "abs", symlink("/usr/../usr")).unwrap();
         put(&mut manifest, ROOT, "turn", symlink("turn")).unwrap();
         for path in ["usr", "lib", "/abs/.", "../../usr", "lib/../abs"] {
-            let found = manifest.directory(Path::new(path), false).unwrap();
+            let found = manifest.directory(Path::new(path), Missing::Keep).unwrap();
             assert_eq!(found, Some(usr), "{path}");
         }
-        assert!(manifest.directory(Path::new("turn/a"), true).is_err());
-        assert_eq!(manifest.directory(Path::new("lib/a"), false).unwrap(), None);
-        let made = manifest.directory(Path::new("lib/a"), true).unwrap();
+        assert!(make(&mut manifest, "turn/a").is_err());
+        let found = manifest.directory(Path::new("lib/a"), Missing::Keep);
+        assert_eq!(found.unwrap(), None);
+        let made = make(&mut manifest, "lib/a").unwrap();
         assert_eq!(manifest.names(usr).get(OsStr::new("a")).copied(), made);
     }
 
@@ -705,7 +719,7 @@ mod tests {
     fn directories_come_in_order_each_before_those_in_it() {
         let mut manifest = Manifest::new(Owners::default(), None);
         for path in ["b", "a/z/y", "a/c", "d/e"] {
-            manifest.directory(Path::new(path), true).unwrap();
+            make(&mut manifest, path).unwrap();
         }
         put(&mut manifest, ROOT, "c", symlink("a")).unwrap();
         let found = manifest.each_directory().map(|(path, _)| path);
@@ -725,7 +739,7 @@ mod tests {
                 _ => format!("/link{}/", number - 1),
             };
             let path = format!("{above}{part}");
-            manifest.directory(Path::new(&path), true).unwrap();
+            make(&mut manifest, &path).unwrap();
             put(
                 &mut manifest,
                 ROOT,
@@ -735,7 +749,7 @@ mod tests {
             .unwrap();
         }
         let path = format!("link3/{part}");
-        let error = manifest.directory(Path::new(&path), true).unwrap_err();
+        let error = make(&mut manifest, &path).unwrap_err();
         assert_eq!(
             error.to_string(),
             "a: a path of 16386 bytes; 16384 are possible"
@@ -749,7 +763,7 @@ mod tests {
             ..Owners::default()
         };
         let mut manifest = Manifest::new(owners, None);
-        let made = manifest.directory(Path::new("a/b"), true).unwrap().unwrap();
+        let made = make(&mut manifest, "a/b").unwrap().unwrap();
         for node in [ROOT, made] {
             let it = &manifest.nodes[node].attributes;
             assert_eq!((it.uid, it.gid), (5, 6));
@@ -764,7 +778,7 @@ mod tests {
             ..Owners::default()
         };
         let mut manifest = Manifest::new(owners, None);
-        let made = manifest.directory(Path::new("a/b"), true).unwrap().unwrap();
+        let made = make(&mut manifest, "a/b").unwrap().unwrap();
         let owner = |node: usize| {
             let it = &manifest.nodes[node].attributes;
             (it.uid, it.gid)

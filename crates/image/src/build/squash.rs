@@ -16,7 +16,7 @@ use finefs::FileKind;
 
 use super::Progress;
 use super::content::{Content, Data, Take, give, read_whole};
-use super::manifest::{Attributes, Kind, Manifest, Node, ROOT};
+use super::manifest::{Attributes, Kind, Manifest, Missing, Node, ROOT};
 use crate::attributes::{Time, Xattr};
 use crate::error::{Error, Result};
 
@@ -99,7 +99,7 @@ pub(super) fn add(manifest: &mut Manifest, path: &Path, progress: &Progress) -> 
             manifest.set_attributes(ROOT, attributes);
             continue;
         };
-        let parent = manifest.directory(above, true)?.unwrap_or(ROOT);
+        let parent = manifest.directory(above, Missing::Make)?.unwrap_or(ROOT);
         let kind = match &node.inner {
             InnerNode::Dir(_) => Kind::Directory(Default::default()),
             InnerNode::File(file) => Kind::Regular(content(&image, number, file)),
