@@ -74,6 +74,11 @@ mod symlink_xattrs;
 mod view;
 mod whole;
 
+/// The README's example, tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use appender::{Appender, Completion};
 pub use caller::process_caller;
 pub use dir::Dir;
