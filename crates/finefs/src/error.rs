@@ -233,3 +233,20 @@ impl From<Error> for io::Error {
         io::Error::new(error.kind(), error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_that_are_no_text_are_invalid_data() {
+        let fs = crate::FileSystem::memory(1 << 20).unwrap();
+        fs.write("latin1", [0xe9]).unwrap();
+        let error = fs.read_to_string("latin1").unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("read \"latin1\": "), "{text}");
+        assert_eq!(error.errno(), Errno::ILSEQ.raw_os_error());
+        assert_eq!(error.path(), Some(Path::new("latin1")));
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::InvalidData);
+    }
+}
