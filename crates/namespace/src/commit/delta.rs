@@ -3,6 +3,10 @@
 //! A delta is complete in itself: deltas of one object from several CPUs can be merged in any order
 //! (`merge`), since each part of it has the sequence number of the record that it is from. So no
 //! CPU has to know what the others have logged.
+//!
+//! Changes of a mapping that follow each other are joined as they come, so that a file that grows
+//! has one. That takes records which stand in the log in the order of their numbers: with a number
+//! out of turn something might lie between them that another CPU has.
 
 use smallvec::SmallVec;
 
@@ -43,6 +47,8 @@ pub(super) struct InodeDelta {
     pub names: SmallVec<[u32; 2]>,
     /// What its records free.
     pub freed: FreedSpace,
+    /// What it has on the heap, about, of records that came and of the mapping.
+    pub heap_bytes: usize,
 }
 
 /// Changes of a mapping, joined: of the records from `first` to `last` none is elsewhere.
@@ -82,6 +88,7 @@ impl InodeDelta {
             inline: None,
             names: SmallVec::new(),
             freed: FreedSpace::default(),
+            heap_bytes: 0,
         }
     }
 
@@ -95,6 +102,7 @@ impl InodeDelta {
             }
             self.newest = sequence;
         }
+        self.heap_bytes += record.heap_bytes();
         match record {
             Record::Created { symlink, .. } => {
                 self.is_created = true;
@@ -134,6 +142,7 @@ impl InodeDelta {
             last.last = sequence;
             return;
         }
+        self.heap_bytes += size_of::<MapDelta>();
         self.map.push(MapDelta {
             first: sequence,
             last: sequence,
@@ -318,6 +327,14 @@ mod tests {
         }
     }
 
+    fn sized(sequence: u64) -> Record {
+        Record::Sized {
+            ino: Ino(12),
+            sequence,
+            size_bytes: 4096,
+        }
+    }
+
     fn delta(records: impl IntoIterator<Item = Record>) -> InodeDelta {
         let mut delta = InodeDelta::new(Ino(12));
         for record in records {
@@ -355,12 +372,25 @@ mod tests {
         assert_eq!(joined([1, 2, 4]), 2);
         assert_eq!(joined([1, 3, 4]), 2);
         assert_eq!(joined([5, 3, 4]), 2);
-        let sized = Record::Sized {
+        assert_eq!(delta([mapped(1, 0), sized(2), mapped(3, 1)]).map.len(), 1);
+        assert_eq!(delta([mapped(2, 0), sized(1), mapped(4, 1)]).map.len(), 2);
+    }
+
+    /// What waits to be committed is bounded in memory, which values of attributes and the mappings
+    /// of large files are most of.
+    #[test]
+    fn a_delta_knows_what_it_takes_in_memory() {
+        let set = |value: usize| Record::Xattr {
             ino: Ino(12),
-            sequence: 2,
-            size_bytes: 4096,
+            sequence: 1,
+            name: b"user.x".to_vec().into(),
+            value: Some(vec![0; value].into()),
         };
-        assert_eq!(delta([mapped(1, 0), sized, mapped(3, 1)]).map.len(), 1);
+        assert_eq!(delta([set(4000), set(100)]).heap_bytes, 4112);
+        let apart = (0..100).map(|number| mapped(number + 1, 2 * number));
+        assert_eq!(delta(apart).heap_bytes, 100 * size_of::<MapDelta>());
+        let joined = (0..100).map(|number| mapped(number + 1, number));
+        assert_eq!(delta(joined).heap_bytes, size_of::<MapDelta>());
     }
 
     #[test]

@@ -79,6 +79,7 @@ pub(super) struct Folded {
     pub shard: usize,
     pub reserved_blocks: u64,
     pub freed: FreedSpace,
+    /// What the deltas of inodes have on the heap, about.
     pub heap_bytes: usize,
     inodes: Vec<Counted>,
     free_inodes: Vec<u32>,
@@ -137,7 +138,6 @@ impl Folded {
         cancelled: &mut Cancelled,
     ) {
         self.reserved_blocks += std::mem::take(&mut logged.reserved_blocks);
-        self.heap_bytes += std::mem::take(&mut logged.heap_bytes);
         self.blocks_max += logged.records.len() as u64;
         let mut uncounted = None;
         for record in logged.records.drain(..) {
@@ -168,7 +168,9 @@ impl Folded {
             let is_freed = record.frees();
             let delta = &mut self.inodes[place as usize].delta;
             delta.freed.add(freed);
+            self.heap_bytes -= delta.heap_bytes;
             delta.take_in(record);
+            self.heap_bytes += delta.heap_bytes;
             if is_freed {
                 self.count(place, context);
                 uncounted = None;
@@ -330,6 +332,7 @@ impl Folded {
         drop(core.lock());
         let counted = &mut self.inodes[place as usize];
         let delta = std::mem::replace(&mut counted.delta, InodeDelta::new(ino));
+        self.heap_bytes -= delta.heap_bytes;
         self.tally.change(counted.cost, InodeCost::default());
         self.free_inodes.push(place);
         let (number, within) = neighbours(ino);

@@ -184,7 +184,7 @@ impl Record {
     }
 
     /// What it has on the heap, about, without what is in it itself.
-    fn heap_bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         let length = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());
         match self {
             Record::Created { symlink, .. } => length(symlink),
@@ -259,7 +259,6 @@ pub(crate) struct Logged {
     /// In the order of the appends.
     pub records: Vec<Record>,
     pub reserved_blocks: u64,
-    pub heap_bytes: usize,
 }
 
 /// A generation that was cut off.
@@ -311,16 +310,11 @@ impl OperationLog {
     ) -> Option<(usize, usize)> {
         let mut shard = self.shards.local();
         let before = shard.logged.records.len();
-        let mut heap_bytes = 0;
         let mut freed = FreedSpace::default();
         let group = group.into_iter();
-        let group = group.inspect(|record| {
-            heap_bytes += record.heap_bytes();
-            freed.add(record.freed());
-        });
+        let group = group.inspect(|record| freed.add(record.freed()));
         shard.logged.records.extend(group);
         self.freeing.change(freed, 1);
-        shard.logged.heap_bytes += heap_bytes;
         shard.logged.reserved_blocks += reserved_blocks;
         shard.is_clean = false;
         for core in touched {
@@ -420,27 +414,5 @@ impl OperationLog {
     /// True when the inode has records that no durable commit holds.
     pub fn is_dirty(&self, core: &Core) -> bool {
         core.dirty_generation() > self.committed()
-    }
-}
-
-#[cfg(all(test, not(feature = "shuttle")))]
-mod tests {
-    use super::*;
-
-    /// What waits to be committed is bounded in memory, which values of attributes are most of.
-    #[test]
-    fn what_is_logged_knows_what_it_takes_in_memory() {
-        let log = OperationLog::new(64);
-        let record = |value: usize| Record::Xattr {
-            ino: Ino(12),
-            sequence: 1,
-            name: b"user.x".to_vec().into(),
-            value: Some(vec![0; value].into()),
-        };
-        log.append([record(4000), record(100)], 0, []);
-        let heap_bytes = |cut: Cut| cut.rest.iter().map(|rest| rest.heap_bytes).sum::<usize>();
-        assert!(log.has_uncommitted());
-        assert_eq!(heap_bytes(log.cut()), 4112);
-        assert_eq!(heap_bytes(log.cut()), 0);
     }
 }

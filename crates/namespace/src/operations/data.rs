@@ -547,10 +547,12 @@ impl Namespace {
         let group = || {
             let maps = pending.extents.iter().map(|extent| MapChange::Map(*extent));
             let converts = converted.iter().map(Conversion::change);
-            let sized = grows.then(|| Record::Sized {
+            // Numbered when its turn comes, as the changes before it are: see `delta`.
+            let sized = grows.then_some(end).into_iter();
+            let sized = sized.map(|size_bytes| Record::Sized {
                 ino: inode.ino,
                 sequence: inode.next_sequence(),
-                size_bytes: end,
+                size_bytes,
             });
             maps.chain(converts)
                 .map(|change| mapped(inode, change))

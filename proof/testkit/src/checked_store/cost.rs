@@ -1,6 +1,7 @@
 //! What a batch changes in blocks, of a store that has none: as if inodes lay in blocks of a table
 //! that have room for small mappings, and a block of a directory held a hundred names.
 
+use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{BatchCost, Ino, InodeCost, InodeFootprint, NameChanges};
 
 /// So many inodes share a block.
@@ -17,6 +18,8 @@ const SPACE_BLOCKS: u64 = 4;
 /// Batches of so many blocks.
 pub(super) struct PlainCost {
     pub blocks_max: u64,
+    /// The most changes of a mapping that an inode was counted with.
+    pub map_changes_max: AtomicU64,
 }
 
 impl BatchCost for PlainCost {
@@ -29,6 +32,8 @@ impl BatchCost for PlainCost {
     }
 
     fn of_inode(&self, change: &InodeFootprint) -> InodeCost {
+        self.map_changes_max
+            .fetch_max(change.map_changes, Ordering::Relaxed);
         InodeCost {
             own_blocks: change.map_changes / MAPPED_IN_INODE + u64::from(change.has_xattrs),
             space_changes: 2 + change.map_changes,

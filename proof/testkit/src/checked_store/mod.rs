@@ -152,7 +152,10 @@ impl CheckedStore {
     /// records, and committed when that comes to so many blocks.
     pub fn with_batches_of(mut self, blocks: u64) -> CheckedStore {
         self.geometry.batch_records = Some(8);
-        self.cost = Some(cost::PlainCost { blocks_max: blocks });
+        self.cost = Some(cost::PlainCost {
+            blocks_max: blocks,
+            map_changes_max: AtomicU64::new(0),
+        });
         self
     }
 
@@ -168,6 +171,13 @@ impl CheckedStore {
             has_kinds: false,
             ..self
         }
+    }
+
+    /// The most changes of its mapping that a part of the log held of a file: of a store whose
+    /// batches are limited in blocks.
+    pub fn map_changes_max(&self) -> u64 {
+        let cost = self.cost.as_ref();
+        cost.map_or(0, |cost| cost.map_changes_max.load(Ordering::Relaxed))
     }
 
     /// The most blocks of inodes that a commit changed.
