@@ -390,10 +390,6 @@ impl Store for ExtStore {
         apply::sync_data(&self.state, runs)
     }
 
-    fn forget_data(&self, run: BlockRun) {
-        self.state.data.cache().abandon(run.start.0, run.length);
-    }
-
     fn write_zeros(&self, run: BlockRun) -> Result<()> {
         self.may_write()?;
         self.state.data.write_zeros(run)

@@ -234,10 +234,6 @@ impl Store for ReiserStore {
         flushed.map_err(|error| Error::io(format_args!("flush: {error}")))
     }
 
-    fn forget_data(&self, run: BlockRun) {
-        self.mounted.data.cache().abandon(run.start.0, run.length);
-    }
-
     fn write_zeros(&self, run: BlockRun) -> Result<()> {
         self.mounted.writing()?;
         self.mounted.data.write_zeros(run)

@@ -48,8 +48,8 @@
 //! file is exclusive in the kernel, so that side by side they would wait for each other there. Who
 //! wants to forget a block that is under writeback, or to write it, waits on the shard's condition
 //! variable: for one request, as blocks are marked just before, in ascending order, so that none
-//! wait for each other in a circle. [`DataCache::abandon`] does not wait. To read a block that is
-//! not in the cache takes no lock: see the filter of `shard`.
+//! wait for each other in a circle. To read a block that is not in the cache takes no lock: see the
+//! filter of `shard`.
 //!
 //! # References
 //! Linux `mm/page-writeback.c` and `Documentation/filesystems/ext4/` on data=ordered; here blocks
@@ -232,11 +232,6 @@ impl DataCache {
     /// there. Waits for those that are under writeback.
     pub fn forget(&self, start: u64, length: u64) {
         self.for_each_cached(start, length, Shard::forget);
-    }
-
-    /// Nobody reads these blocks any more, and nobody will write them before they are forgotten.
-    pub fn abandon(&self, start: u64, length: u64) {
-        self.for_each_cached(start, length, Shard::abandon);
     }
 
     fn for_each_cached(&self, start: u64, length: u64, visit: impl Fn(&Shard, u64)) {

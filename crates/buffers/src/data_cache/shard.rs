@@ -94,8 +94,6 @@ struct Slot {
     is_free: bool,
     is_dirty: bool,
     is_under_writeback: bool,
-    /// It is freed as soon as it is no longer under writeback.
-    is_unwanted: bool,
     /// Neither read since it came in, nor changed after it was written out.
     is_fresh: bool,
     /// Used since the hand of the CLOCK passed.
@@ -265,7 +263,7 @@ impl Shard {
         if std::mem::take(&mut slot.is_dirty) {
             self.add_dirty(-1);
         }
-        (slot.is_free, slot.is_unwanted) = (true, false);
+        slot.is_free = true;
         blocks.fresh -= usize::from(std::mem::take(&mut slot.is_fresh));
         let block = slot.block;
         blocks.index.remove(&block);
@@ -335,17 +333,6 @@ impl Shard {
         self.wait_for_writeback(&mut blocks, block);
         if let Some(&slot) = blocks.index.get(&block) {
             self.remove(&mut blocks, slot);
-        }
-    }
-
-    /// As [`Shard::forget`], without waiting.
-    pub fn abandon(&self, block: u64) {
-        let mut blocks = self.blocks.lock();
-        if let Some(&slot) = blocks.index.get(&block) {
-            match &mut blocks.slots[slot as usize] {
-                slot if slot.is_under_writeback => slot.is_unwanted = true,
-                _ => self.remove(&mut blocks, slot),
-            }
         }
     }
 
@@ -421,9 +408,7 @@ impl Shard {
         if !slot.is_dirty {
             self.add_dirty(-1);
         }
-        if slot.is_unwanted {
-            self.remove(&mut blocks, number);
-        } else if !is_written {
+        if !is_written {
             self.set_dirty(&mut blocks, number);
         } else if !slot.is_dirty && !std::mem::replace(&mut slot.is_among_clean, true) {
             match is_behind {

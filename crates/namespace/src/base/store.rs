@@ -606,13 +606,6 @@ pub trait Store: Send + Sync + 'static {
     /// log. A cluster goes with its first block.
     fn release_blocks(&self, run: BlockRun);
 
-    /// What was written to these blocks need not be kept: the file that they belonged to was made
-    /// and removed since the last commit, and nobody reads them any more. They stay allocated until
-    /// a batch gives them back.
-    fn forget_data(&self, run: BlockRun) {
-        let _ = run;
-    }
-
     /// Reserves what applying the plans can need; gives the number of blocks reserved, or a number
     /// that stands for more than blocks. Such numbers add up.
     fn reserve(&self, plans: &[Plan]) -> Result<u64>;

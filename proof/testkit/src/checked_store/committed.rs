@@ -270,12 +270,6 @@ impl State {
         }
     }
 
-    /// Whether a file that is committed has the block.
-    pub(super) fn maps(&self, block: u64) -> bool {
-        let mut mapped = self.inodes.values().flat_map(|inode| inode.blocks.values());
-        mapped.any(|(mapped, _)| *mapped == block)
-    }
-
     /// Checks that the committed state is a file system.
     pub(super) fn check(&self) {
         let mut names: BTreeMap<Ino, u32> = BTreeMap::new();

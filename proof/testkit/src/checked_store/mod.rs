@@ -19,9 +19,7 @@
 //!    directory one name, the parent that holds it, and two links and one for each subdirectory.
 //!    All directories hang on the root. An inode without names is marked an orphan, and is empty
 //!    when it is a directory.
-//! 4. Blocks whose data is forgotten: they are allocated, and no file has them. They hold noise
-//!    from then on.
-//! 5. At rest ([`CheckedStore::assert_at_rest`]): nothing allocated that is not in use, nothing
+//! 4. At rest ([`CheckedStore::assert_at_rest`]): nothing allocated that is not in use, nothing
 //!    reserved.
 //!
 //! | Module | Thing |
@@ -510,28 +508,6 @@ impl Store for CheckedStore {
             call(run);
         }
         self.inner.write_behind(run);
-    }
-
-    fn forget_data(&self, run: BlockRun) {
-        {
-            let state = self.state();
-            for block in blocks_of(&[run]) {
-                assert!(
-                    state.allocated_blocks.contains(&block),
-                    "block {block} forgotten, which belongs to nobody"
-                );
-                assert!(
-                    !state.maps(block),
-                    "block {block} forgotten, which a file has"
-                );
-            }
-        }
-        // Who reads them all the same finds something else.
-        let noise = vec![0xee; self.geometry.block_size_bytes as usize];
-        for block in blocks_of(&[run]) {
-            let written = self.inner.write(BlockNo(block), 0, &noise);
-            written.expect("it was allocated");
-        }
     }
 
     fn reserve(&self, plans: &[Plan]) -> Result<u64> {
