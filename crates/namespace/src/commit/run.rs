@@ -132,18 +132,19 @@ impl Volume {
 
     /// Commits what was cut off.
     fn commit_locked(&self) -> Result<()> {
-        while self.commit_oldest()? {}
+        while self.commit_oldest(|| true)? {}
         Ok(())
     }
 
-    /// Commits the oldest generation that was cut off; false when there is none. Others may commit
-    /// between two of them.
-    fn commit_oldest(&self) -> Result<bool> {
+    /// Commits the oldest generation that was cut off; false when there is none, or `is_wanted`
+    /// says no: it is asked under the lock, before which others may have committed. They may
+    /// between two of them, too.
+    fn commit_oldest(&self, is_wanted: impl Fn() -> bool) -> Result<bool> {
         let mut state = self.committer.lock.lock();
         if let Some(error) = self.health.failure() {
             return Err(error.clone());
         }
-        if state.is_frozen {
+        if state.is_frozen || !is_wanted() {
             return Ok(false);
         }
         let Some(cut) = self.committer.folding.take_oldest() else {
@@ -251,8 +252,9 @@ impl Volume {
         self.health.may_change()?;
         if self.keeps_log {
             self.fold_if_long();
-            if self.committer.folding.is_behind() {
-                self.commit_oldest()?;
+            let folding = &self.committer.folding;
+            if folding.is_behind() {
+                self.commit_oldest(|| folding.is_behind())?;
             }
         }
         Ok(())

@@ -3,7 +3,10 @@
 #![cfg(not(feature = "shuttle"))]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Barrier, Mutex};
+use std::time::Duration;
 
 use finefs_namespace::{Caller, Namespace, Options, SyncScope};
 use finefs_testkit::CheckedStore;
@@ -43,6 +46,62 @@ fn appends_come_to_one_change_of_the_mapping() {
     }
     let changes = store.map_changes_max();
     assert!((1..100).contains(&changes), "{changes} changes");
+    ns.shut_down().unwrap();
+    store.assert_at_rest();
+}
+
+/// Writers who waited for a commit while generations piled up do not each commit one of them.
+#[test]
+fn of_writers_that_are_behind_one_commits() {
+    const LONG: Duration = Duration::from_secs(20);
+    let store = Arc::new(CheckedStore::new(64 << 20).with_batches_of(8));
+    let (tell, told) = channel();
+    let (let_go, wait) = channel::<()>();
+    let first = Mutex::new(Some((tell, wait)));
+    store.call_before_commits(move || {
+        let held = first.lock().unwrap().take();
+        if let Some((tell, wait)) = held {
+            let _ = tell.send(());
+            let _ = wait.recv_timeout(LONG);
+        }
+    });
+    let shared = Arc::clone(&store);
+    let ns = &Namespace::without_thread(shared, Options::default()).unwrap();
+    let create = |name: String| {
+        let made = ns.create_file(&Caller::root(), ns.root(), name.as_bytes(), 0o644);
+        made.unwrap();
+    };
+    create("before".into());
+    let (is_over, all_begin) = (AtomicBool::new(false), Barrier::new(3));
+    std::thread::scope(|scope| {
+        scope.spawn(|| ns.sync().unwrap());
+        told.recv_timeout(LONG).unwrap();
+        // Until there is as much to commit as may wait; then it waits.
+        let first = scope.spawn(|| {
+            for number in 0.. {
+                if is_over.load(Ordering::Relaxed) || number == 100_000 {
+                    return number;
+                }
+                create(format!("first {number}"));
+            }
+            0
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        for writer in ["second", "third", "fourth"] {
+            let all_begin = &all_begin;
+            scope.spawn(move || {
+                all_begin.wait();
+                create(writer.into());
+            });
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        is_over.store(true, Ordering::Relaxed);
+        drop(let_go);
+        assert!((1..100_000).contains(&first.join().unwrap()));
+    });
+    // The sync's, one that made room, and perhaps another for who came late.
+    let commits = store.commits();
+    assert!((2..4).contains(&commits), "{commits} commits");
     ns.shut_down().unwrap();
     store.assert_at_rest();
 }
