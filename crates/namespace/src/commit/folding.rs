@@ -283,6 +283,10 @@ impl Volume {
         for (shard, index) in shards {
             if shard.length.load(Ordering::Relaxed) != SHORT {
                 self.fold_shard(index);
+            } else {
+                // It may have been asked for just when another had folded it. Whoever finds it long
+                // next must ask again.
+                shard.is_asked.store(false, Ordering::Relaxed);
             }
         }
     }
@@ -445,3 +449,21 @@ impl Volume {
 
 /// So many emptied parts are kept for a shard: one fills while another is committed.
 const SPARES_MAX: usize = 2;
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+    use crate::commit::options::Options;
+    use crate::memory::memory_store::MemoryStore;
+
+    /// Else nobody would wake the thread for it again before it is much too long.
+    #[test]
+    fn a_shard_that_another_folded_first_can_be_asked_for_again() {
+        let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
+        let volume = Volume::new(Arc::new(store), Options::default());
+        let shard = &volume.committer.folding.shards[0];
+        shard.is_asked.store(true, Ordering::Relaxed);
+        volume.fold_long_shards();
+        assert!(!shard.is_asked.load(Ordering::Relaxed));
+    }
+}
