@@ -42,13 +42,23 @@ pub(super) struct InodeDelta {
     pub xattrs: Vec<XattrDelta>,
     /// The content in the inode, or that it lies in blocks.
     pub inline: Sequenced<Option<Box<[u8]>>>,
-    /// Names that it got here, if it was made here: their places in the table of names. One that it
-    /// got twice is here twice.
-    pub names: SmallVec<[u32; 2]>,
+    /// Names that it got here, if it was made here. One that it got twice is here twice.
+    pub names: SmallVec<[GivenName; 2]>,
+    /// What was reserved for changes of itself.
+    pub reserved_blocks: u64,
     /// What its records free.
     pub freed: FreedSpace,
     /// What it has on the heap, about, of records that came and of the mapping.
     pub heap_bytes: usize,
+}
+
+/// A name that an inode got.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GivenName {
+    /// Its place in the table of names.
+    pub place: u32,
+    /// What was reserved for adding it, and for the inode where it was made with it.
+    pub reserved_blocks: u64,
 }
 
 /// Changes of a mapping, joined: of the records from `first` to `last` none is elsewhere.
@@ -87,6 +97,7 @@ impl InodeDelta {
             xattrs: Vec::new(),
             inline: None,
             names: SmallVec::new(),
+            reserved_blocks: 0,
             freed: FreedSpace::default(),
             heap_bytes: 0,
         }

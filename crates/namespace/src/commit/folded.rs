@@ -3,7 +3,8 @@
 //! # What cancels out
 //! A file that was made and freed leaves nothing if all its records are in this shard: its number
 //! and blocks were never named by a commit, and are given back at once. So most of what a thread
-//! makes for a short time never leaves its CPU. Names that such files had go with them.
+//! makes for a short time never leaves its CPU. Names that such files had go with them, and so does
+//! what had been reserved for the commit of both.
 //!
 //! That no other shard has a record of the file is known without a look at the others: the records
 //! of an inode are numbered without gaps from its creation on, so this shard has all of them if it
@@ -34,8 +35,8 @@ use crate::base::number_map::NumberHasher;
 use crate::base::store::{BatchCost, BlockRun, InodeCost, MapChange};
 use crate::base::types::{FileKind, Ino};
 use crate::commit::batch_size::Tally;
-use crate::commit::delta::{InodeDelta, NameDelta, NameKey, NameOutcome};
-use crate::commit::oplog::{FreedSpace, Logged, Record};
+use crate::commit::delta::{GivenName, InodeDelta, NameDelta, NameKey, NameOutcome};
+use crate::commit::oplog::{FreedSpace, Logged, Record, Reserved};
 use crate::inode::inode_table::InodeTable;
 
 /// So many inodes, whose numbers follow each other, are found together.
@@ -62,6 +63,8 @@ pub(super) struct Cancelled {
     pub inodes: Vec<(Ino, FileKind)>,
     pub blocks: Vec<BlockRun>,
     pub freed: FreedSpace,
+    /// What had been reserved for them.
+    pub reserved_blocks: u64,
 }
 
 /// What records are taken in with.
@@ -137,10 +140,16 @@ impl Folded {
         context: &Context<'_>,
         cancelled: &mut Cancelled,
     ) {
-        self.reserved_blocks += std::mem::take(&mut logged.reserved_blocks);
         self.blocks_max += logged.records.len() as u64;
+        for reserved in &mut logged.reserved {
+            self.reserved_blocks += reserved.blocks;
+            take_place(reserved, &logged.records);
+        }
+        let mut reserved = logged.reserved.drain(..).peekable();
         let mut uncounted = None;
-        for record in logged.records.drain(..) {
+        for (index, record) in logged.records.drain(..).enumerate() {
+            let reserved = reserved.next_if(|reserved| reserved.records.start == index);
+            let reserved_blocks = reserved.map_or(0, |reserved| reserved.blocks);
             let freed = record.freed();
             self.freed.add(freed);
             if let Record::Entry {
@@ -153,7 +162,10 @@ impl Folded {
             } = record
             {
                 let key = NameKey { dir, hash, name };
-                self.take_in_name(key, version, was_there, names);
+                let place = self.take_in_name(key, version, was_there, names);
+                if let Some((ino, _)) = names {
+                    self.note_given(ino, place, was_there, reserved_blocks);
+                }
                 // A directory has new times, and no more than that by its entries.
                 self.place_of(dir, context);
                 continue;
@@ -168,6 +180,7 @@ impl Folded {
             let is_freed = record.frees();
             let delta = &mut self.inodes[place as usize].delta;
             delta.freed.add(freed);
+            delta.reserved_blocks += reserved_blocks;
             self.heap_bytes -= delta.heap_bytes;
             delta.take_in(record);
             self.heap_bytes += delta.heap_bytes;
@@ -253,13 +266,14 @@ impl Folded {
         }
     }
 
+    /// Takes in a record of a name; gives its place.
     fn take_in_name(
         &mut self,
         key: NameKey,
         version: u64,
         was_there: bool,
         names: Option<(Ino, FileKind)>,
-    ) {
+    ) -> u32 {
         let (dir, length) = (key.dir, key.name.len());
         let deltas = &mut self.names;
         let entry = self.by_name.entry(
@@ -297,22 +311,30 @@ impl Folded {
         if before != now {
             self.tally.name(dir, length, before, now);
         }
-        if let Some((ino, _)) = names {
-            delta.givings += 1;
-            self.note_given(ino, place);
-        }
+        delta.givings += u32::from(names.is_some());
+        place
     }
 
-    /// An inode gets a name: one that was made here remembers it.
-    fn note_given(&mut self, ino: Ino, name: u32) {
+    /// An inode gets a name: one that was made here remembers it. To let a name that was there name
+    /// another inode takes no more space, so what was reserved for that is the inode's.
+    fn note_given(&mut self, ino: Ino, name: u32, was_there: bool, reserved_blocks: u64) {
         let (number, within) = neighbours(ino);
         let group = self.group(number);
         let place = self.groups[group].places[within];
-        if place != NONE {
-            let delta = &mut self.inodes[place as usize].delta;
-            if delta.is_created {
-                delta.names.push(name);
-            }
+        if place == NONE {
+            return;
+        }
+        let delta = &mut self.inodes[place as usize].delta;
+        if delta.is_created {
+            let (of_inode, of_name) = match was_there {
+                true => (reserved_blocks, 0),
+                false => (0, reserved_blocks),
+            };
+            delta.reserved_blocks += of_inode;
+            delta.names.push(GivenName {
+                place: name,
+                reserved_blocks: of_name,
+            });
         }
     }
 
@@ -342,12 +364,27 @@ impl Folded {
             self.tally.table_blocks -= 1;
         }
         for name in &delta.names {
-            self.take_back(*name);
+            self.take_back(name.place);
         }
+        let reserved_blocks = delta.reserved_blocks + self.reserved_for_gone(&delta);
+        self.reserved_blocks -= reserved_blocks;
+        cancelled.reserved_blocks += reserved_blocks;
         self.freed.remove(delta.freed);
         cancelled.freed.add(delta.freed);
         cancelled.inodes.push((ino, core.kind));
         cancelled.blocks.extend(delta.mapped());
+    }
+
+    /// What was reserved for adding names that a file had, which cancelled out, and that no commit
+    /// adds for it: they were taken out since. (A name that went on to another file while it was
+    /// there is added once, and may need what was reserved for the first.)
+    fn reserved_for_gone(&self, delta: &InodeDelta) -> u64 {
+        let is_gone = |place: u32| {
+            let name = self.names[place as usize].as_ref();
+            name.is_none_or(|name| name.names().is_none())
+        };
+        let gone = delta.names.iter().filter(|name| is_gone(name.place));
+        gone.map(|name| name.reserved_blocks).sum()
     }
 
     /// A name was given to a file that cancelled out.
@@ -388,6 +425,19 @@ impl Folded {
     /// What becomes of names, in the order of their first records, about.
     pub fn names(&mut self) -> impl Iterator<Item = &mut NameDelta> {
         self.names.iter_mut().flatten()
+    }
+}
+
+/// Has what was reserved for a group begin at the record that it goes by: the one that gives an
+/// inode a name, or the first. Where there are two, it goes by none.
+fn take_place(reserved: &mut Reserved, records: &[Record]) {
+    let gives = |record: &Record| matches!(record, Record::Entry { names: Some(_), .. });
+    let group = reserved.records.clone();
+    let mut giving = group.filter(|index| gives(&records[*index]));
+    match (giving.next(), giving.next()) {
+        (None, _) => {}
+        (Some(one), None) => reserved.records.start = one,
+        (Some(_), Some(_)) => reserved.blocks = 0,
     }
 }
 

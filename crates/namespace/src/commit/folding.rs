@@ -38,7 +38,7 @@ use finefs_locks::{Mutex, cpu};
 use crate::base::classes;
 use crate::base::error::Result;
 use crate::commit::folded::{Cancelled, Context, Folded};
-use crate::commit::oplog::{Cut, Record};
+use crate::commit::oplog::{Cut, Logged};
 use crate::commit::volume::Volume;
 use crate::commit::wakeup::{self, Wakeup};
 
@@ -112,7 +112,7 @@ struct State {
     /// By generation, the oldest first.
     folded: VecDeque<Folded>,
     /// Room that was used before.
-    spare_records: Vec<Record>,
+    spare: Logged,
     spares: Vec<Folded>,
 }
 
@@ -223,9 +223,9 @@ impl Folding {
         for shard in &self.shards {
             let mut state = shard.state.lock();
             let spares = std::mem::take(&mut state.spares);
-            let records = std::mem::take(&mut state.spare_records);
+            let spare = std::mem::take(&mut state.spare);
             drop(state);
-            drop((spares, records));
+            drop((spares, spare));
         }
     }
 }
@@ -318,7 +318,7 @@ impl Volume {
         let context = self.fold_context(guard);
         let shard = &self.committer.folding.shards[index];
         let mut state = shard.state.lock();
-        let spare = std::mem::take(&mut state.spare_records);
+        let spare = std::mem::take(&mut state.spare);
         let (generation, mut logged) = self.log.take(index, spare);
         shard.note_folded();
         let folded = state.of_generation(generation);
@@ -326,7 +326,7 @@ impl Volume {
         folded.take_in(&mut logged, &context, &mut cancelled);
         let blocks = folded.blocks_max(&context, is_exact);
         shard.note_size(blocks, folded.objects(), folded.heap_bytes);
-        state.spare_records = logged.records;
+        state.spare = logged;
         // Still under the lock, which a commit takes: so whoever finds no space, commits and tries
         // again has what cancelled out before.
         self.give_back(cancelled, guard);
@@ -353,6 +353,9 @@ impl Volume {
         }
         for (ino, kind) in &cancelled.inodes {
             self.store.release_inode(*ino, *kind);
+        }
+        if cancelled.reserved_blocks != 0 {
+            self.store.unreserve(cancelled.reserved_blocks);
         }
         self.log.note_freed(cancelled.freed);
     }
@@ -421,8 +424,8 @@ impl Volume {
                 None => state.spares.pop().unwrap_or_default(),
             };
             part.take_in(&mut rest, &context, &mut cancelled);
-            if state.spare_records.capacity() == 0 {
-                state.spare_records = rest.records;
+            if state.spare.records.capacity() == 0 {
+                state.spare = rest;
             }
             part.shard = index;
             match part.is_empty() {

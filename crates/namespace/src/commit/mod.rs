@@ -24,8 +24,8 @@
 //!
 //! # What is given back
 //! The store gives the numbers and blocks of freed inodes out again when a commit is durable; those
-//! of files that no commit ever named as soon as they are folded ([`folded`]). The
-//! last name of an inode is logged as gone before it goes, and a commit may come in between. The
+//! of files that no commit ever named, and what was reserved for them, as soon as they are folded
+//! ([`folded`]). The last name of an inode is logged as gone before it goes, and a commit may come in between. The
 //! number is free only after the name is gone, all the same:
 //! 1. A name goes under the lock of its inode, which is held from the append until the name's node
 //!    is marked OUT (`unlink`, `rmdir`, `try_rename`). So when the record is appended that frees

@@ -15,6 +15,8 @@
 //! 3. Every inode that a group names is marked dirty with the group's generation before the append
 //!    ends; an inode whose mark is at most the newest committed generation is clean.
 
+use std::ops::Range;
+
 use crossbeam_utils::CachePadded;
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_locks::{LocalGlobal, LocalGuard, PerCpuCounter};
@@ -258,7 +260,15 @@ pub(crate) type Group = SmallVec<[Record; 4]>;
 pub(crate) struct Logged {
     /// In the order of the appends.
     pub records: Vec<Record>,
-    pub reserved_blocks: u64,
+    /// In the same order.
+    pub reserved: Vec<Reserved>,
+}
+
+/// What was reserved for applying a group.
+pub(crate) struct Reserved {
+    /// The group.
+    pub records: Range<usize>,
+    pub blocks: u64,
 }
 
 /// A generation that was cut off.
@@ -315,7 +325,13 @@ impl OperationLog {
         let group = group.inspect(|record| freed.add(record.freed()));
         shard.logged.records.extend(group);
         self.freeing.change(freed, 1);
-        shard.logged.reserved_blocks += reserved_blocks;
+        if reserved_blocks != 0 {
+            let records = before..shard.logged.records.len();
+            shard.logged.reserved.push(Reserved {
+                records,
+                blocks: reserved_blocks,
+            });
+        }
         shard.is_clean = false;
         for core in touched {
             core.mark_dirty(shard.generation);
@@ -345,15 +361,15 @@ impl OperationLog {
         self.tell(&shard, before)
     }
 
-    /// Takes out what a shard has, and its generation. Its next records get the room of `spare`.
-    pub fn take(&self, shard: usize, spare: Vec<Record>) -> (u64, Logged) {
-        debug_assert!(spare.is_empty());
+    /// Takes out what a shard has, and its generation. Its next records get the room of `spare`,
+    /// which is empty.
+    pub fn take(&self, shard: usize, spare: Logged) -> (u64, Logged) {
+        debug_assert!(spare.records.is_empty() && spare.reserved.is_empty());
         let mut shard = self.shards.shard(shard);
-        let next = Logged {
-            records: spare,
-            ..Logged::default()
-        };
-        (shard.generation, std::mem::replace(&mut shard.logged, next))
+        (
+            shard.generation,
+            std::mem::replace(&mut shard.logged, spare),
+        )
     }
 
     /// Ends the generation. Excludes appends only for a moment.

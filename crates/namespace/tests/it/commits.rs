@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
-use finefs_namespace::{Caller, Namespace, Options, SyncScope};
+use finefs_namespace::{Caller, Namespace, Options, RenameMode, SyncScope};
 use finefs_testkit::CheckedStore;
 
 /// What was retired is freed while a commit waits for its device.
@@ -102,6 +102,39 @@ fn of_writers_that_are_behind_one_commits() {
     // The sync's, one that made room, and perhaps another for who came late.
     let commits = store.commits();
     assert!((2..4).contains(&commits), "{commits} commits");
+    ns.shut_down().unwrap();
+    store.assert_at_rest();
+}
+
+/// Else such a program soon finds no space on a small image, and waits for commits.
+#[test]
+fn what_was_reserved_for_files_that_are_gone_is_given_back() {
+    let store = Arc::new(CheckedStore::new(16 << 20).with_records_of(64));
+    let shared = Arc::clone(&store);
+    let ns = Namespace::without_thread(shared, Options::default()).unwrap();
+    let (user, root) = (Caller::root(), ns.root());
+    let make = |name: &[u8]| {
+        let file = ns.create_file(&user, root, name, 0o644).unwrap().ino;
+        ns.write(file, 0, &[7; 5000]).unwrap();
+        file
+    };
+    let replaced = make(b"replaced");
+    ns.forget(replaced, 1);
+    for _ in 0..2000 {
+        let file = make(b"name");
+        ns.make_link(&user, file, root, b"other").unwrap();
+        ns.remove_file(&user, root, b"name").unwrap();
+        ns.remove_file(&user, root, b"other").unwrap();
+        ns.forget(file, 2);
+        let file = make(b"new");
+        let mode = RenameMode::Replace;
+        ns.rename(&user, (root, b"new"), (root, b"replaced"), mode)
+            .unwrap();
+        ns.forget(file, 1);
+    }
+    let reserved = store.reserved_blocks();
+    assert!(reserved < 1000, "{reserved} blocks are reserved");
+    assert_eq!(store.commits(), 0);
     ns.shut_down().unwrap();
     store.assert_at_rest();
 }

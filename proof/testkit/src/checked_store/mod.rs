@@ -243,6 +243,11 @@ impl CheckedStore {
         self.state().commits
     }
 
+    /// The blocks that are reserved.
+    pub fn reserved_blocks(&self) -> u64 {
+        self.state().reserved_blocks
+    }
+
     /// The number of inodes that are committed.
     pub fn inode_count(&self) -> usize {
         self.state().inodes.len()
