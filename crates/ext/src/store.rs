@@ -42,7 +42,7 @@ const DIRECT_ALIGNMENT_BYTES: u32 = 512;
 pub struct ExtStore {
     state: ExtState,
     geometry: Geometry,
-    /// Where there is a journal, which is only so long.
+    /// But for an image that is being filled: it is to come out the same in any memory.
     cost: Option<ImageCost>,
     notes: Vec<String>,
     /// Keeps other hosts away.
@@ -73,10 +73,16 @@ impl ExtStore {
             mmp,
         } = mount::mount(device, options)?;
         let journal_blocks = state.journal.lock().as_ref().map(JournalWriter::capacity);
-        let geometry = geometry(&state, journal_blocks);
-        let (has_extents, buffer_bytes) = (geometry.has_unwritten, options.buffer_bytes);
-        let cost =
-            journal_blocks.map(|blocks| ImageCost::new(&state, has_extents, blocks, buffer_bytes));
+        let mut geometry = geometry(&state, journal_blocks);
+        let buffer_bytes = options.buffer_bytes;
+        let cost = options
+            .bulk_load
+            .is_none()
+            .then(|| ImageCost::new(&state, geometry.has_unwritten, journal_blocks, buffer_bytes));
+        if journal_blocks.is_none() && cost.is_some() {
+            let block_bytes = u64::from(geometry.block_size_bytes);
+            geometry.batch_records = Some(apply::blocks_in_memory(block_bytes, buffer_bytes));
+        }
         Ok(ExtStore {
             state,
             geometry,
@@ -653,19 +659,41 @@ mod tests {
 
     use super::*;
 
-    /// A commit that panicked keeps the journal's writer: nothing may then be written past the log.
-    #[test]
-    fn without_its_writer_a_journaled_image_is_not_closed() {
+    fn opened(features: &str, options: &ExtOptions) -> ExtStore {
         let directory = tempfile::tempdir().expect("a directory");
         let image = directory.path().join("image");
         let made = Command::new("mke2fs")
-            .args(["-q", "-t", "ext4"])
+            .args(["-q", "-t", "ext4", "-b", "1024", "-O", features])
             .arg(&image)
             .arg("16M")
             .status();
         assert!(made.expect("mke2fs runs").success());
         let device = FileDevice::open(&image, Access::ReadWrite).expect("it opens");
-        let store = ExtStore::open(Arc::new(device), &ExtOptions::default()).expect("it is sound");
+        ExtStore::open(Arc::new(device), options).expect("it is sound")
+    }
+
+    /// Changed blocks wait in memory until they are durable, whether there is a journal or not.
+    #[test]
+    fn batches_are_bounded_without_a_journal_too() {
+        let small = ExtOptions {
+            buffer_bytes: 1 << 20,
+            ..ExtOptions::default()
+        };
+        let store = opened("^has_journal", &small);
+        let cost = store.batch_cost().expect("it is bounded");
+        assert_eq!(cost.blocks_max(), 8 << 10);
+        assert_eq!(store.geometry().batch_records, Some(8 << 10));
+        let filled = ExtOptions {
+            bulk_load: Some(crate::BulkLoad { seconds: 1 }),
+            ..small
+        };
+        assert!(opened("^has_journal", &filled).batch_cost().is_none());
+    }
+
+    /// A commit that panicked keeps the journal's writer: nothing may then be written past the log.
+    #[test]
+    fn without_its_writer_a_journaled_image_is_not_closed() {
+        let store = opened("has_journal", &ExtOptions::default());
         let writer = store.state.take_journal().expect("it has one");
         assert!(matches!(store.close(), Err(Error::Io(_))));
         let mut superblock = store.state.superblock.lock().clone();

@@ -42,7 +42,13 @@ const PADDING_MAX: usize = 34;
 /// The space that an inode takes is told in units of so many bytes.
 const SECTOR_BYTES: u64 = 512;
 
-/// What follows from the geometry of an image with a journal.
+/// So many changed blocks may wait in memory, beside so many bytes of clean ones.
+pub(crate) fn blocks_in_memory(block_bytes: u64, buffer_bytes: u64) -> u64 {
+    let memory = buffer_bytes.saturating_add(buffer_bytes / 4);
+    memory.clamp(BATCH_BYTES_SMALL, BATCH_BYTES_MAX) / block_bytes
+}
+
+/// What follows from the geometry of an image, and from its journal.
 pub(crate) struct ImageCost {
     blocks_max: u64,
     block_bytes: u64,
@@ -57,20 +63,20 @@ pub(crate) struct ImageCost {
 }
 
 impl ImageCost {
-    /// For a journal that takes so many changed blocks, beside so many bytes of clean ones.
+    /// For a journal that takes so many changed blocks, if there is one, beside so many bytes of
+    /// clean ones.
     pub fn new(
         state: &ExtState,
         has_extents: bool,
-        journal_blocks: u64,
+        journal_blocks: Option<u64>,
         buffer_bytes: u64,
     ) -> ImageCost {
         let geometry = &state.geometry;
         let block_bytes = u64::from(geometry.block_size);
         let groups = u64::from(geometry.groups_count);
-        let memory = buffer_bytes.saturating_add(buffer_bytes / 4);
-        let bytes_max = memory.clamp(BATCH_BYTES_SMALL, BATCH_BYTES_MAX);
+        let in_memory = blocks_in_memory(block_bytes, buffer_bytes);
         ImageCost {
-            blocks_max: (journal_blocks * 3 / 4).min(bytes_max / block_bytes),
+            blocks_max: journal_blocks.map_or(in_memory, |most| in_memory.min(most * 3 / 4)),
             block_bytes,
             inodes_per_block: (block_bytes / u64::from(geometry.inode_size)).max(1),
             // Two bitmaps for each group, its descriptor, and the superblock.

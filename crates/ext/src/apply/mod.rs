@@ -91,7 +91,7 @@ use finefs_namespace::{
 use crate::damage;
 use crate::quota::QuotaUsage;
 use crate::state::{ExtState, Postponed};
-pub(crate) use batch_cost::{ImageCost, mapping_fits_inode};
+pub(crate) use batch_cost::{ImageCost, blocks_in_memory, mapping_fits_inode};
 use directory::DirFormat;
 pub(crate) use durable::sync_data;
 use groups::Groups;
