@@ -1,13 +1,17 @@
 //! Images to start from. Every sector that mkfs leaves alone holds a poison pattern, so that what
 //! nobody wrote, and shows all the same, is known for what it is.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use finefs_block::BlockDevice;
-use finefs_namespace::{Namespace, Options, Store};
+use finefs_namespace::{CommitThreads, Namespace, Options, Store};
 use finefs_nbd::{NbdDevice, NbdUri};
 use finefs_sim::nbd::{FLUSH, FUA, MULTI, NbdServer, Setup, ZEROES};
 use finefs_sim::{Image, ImageDevice, RecordingDevice};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 use super::format::Format;
 use super::step::Step;
@@ -187,10 +191,32 @@ pub struct Totals {
     pub sectors: u64,
 }
 
+/// Who commits what a workload does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Committing {
+    /// How many threads work on a commit. Which block of metadata is taken where depends on them.
+    pub threads: CommitThreads,
+    /// How often a thread commits, beside what is asked for; only that without one.
+    pub interval: Option<Duration>,
+}
+
+impl Committing {
+    /// What a seed says.
+    pub fn of_seed(seed: u64) -> Committing {
+        let mut random = StdRng::seed_from_u64(seed);
+        let threads = NonZeroUsize::new(random.random_range(1..=3));
+        let interval = Duration::from_millis(random.random_range(1..=8));
+        Committing {
+            threads: threads.map_or(CommitThreads::ONE, CommitThreads::Always),
+            interval: random.random_bool(0.5).then_some(interval),
+        }
+    }
+}
+
 /// An open namespace and the store below it.
 pub struct Opened {
-    /// The namespace; commits only when it is asked to.
-    pub ns: Namespace,
+    /// The namespace; commits only when it is asked to, unless [`Committing`] says more.
+    pub ns: Arc<Namespace>,
     /// The store.
     pub store: Arc<dyn Store>,
     /// What the device is reached through.
@@ -199,16 +225,26 @@ pub struct Opened {
 
 /// Opens a device for writing, which recovers what is on it.
 pub fn open(format: Format, device: Arc<dyn BlockDevice>) -> Result<Opened, String> {
-    opened(format.open(device)?)
+    opened(format.open(device)?, Committing::default())
 }
 
 /// The same, of a device that keeps a record.
 pub fn open_recorded(format: Format, device: &Arc<RecordingDevice>) -> Result<Opened, String> {
-    opened(format.open_recorded(device)?)
+    opened(format.open_recorded(device)?, Committing::default())
 }
 
-fn opened(store: Arc<dyn Store>) -> Result<Opened, String> {
-    let ns = Namespace::without_thread(store.clone(), Options::default());
+fn opened(store: Arc<dyn Store>, committing: Committing) -> Result<Opened, String> {
+    let mut options = Options {
+        commit_threads: committing.threads,
+        ..Options::default()
+    };
+    let ns = match committing.interval {
+        Some(interval) => {
+            options.commit_interval = interval;
+            Namespace::new(store.clone(), options)
+        }
+        None => Namespace::without_thread(store.clone(), options).map(Arc::new),
+    };
     let ns = ns.map_err(|error| error.to_string())?;
     Ok(Opened {
         ns,
@@ -256,9 +292,13 @@ impl Base {
     }
 
     /// Opens a device as workloads reach it.
-    pub fn open(&self, device: &Arc<RecordingDevice>) -> Result<Opened, String> {
+    pub fn open(
+        &self,
+        device: &Arc<RecordingDevice>,
+        committing: Committing,
+    ) -> Result<Opened, String> {
         if self.reach == Reach::Direct {
-            return open_recorded(self.profile.format, device);
+            return opened(self.profile.format.open_recorded(device)?, committing);
         }
         let text = |error: std::io::Error| error.to_string();
         let setup = Setup {
@@ -269,7 +309,7 @@ impl Base {
         let server = NbdServer::start(device.clone(), setup).map_err(text)?;
         let url = NbdUri::parse(&server.url(60))?;
         let client = NbdDevice::open(&url, false).map_err(text)?;
-        let opened = open(self.profile.format, Arc::new(client))?;
+        let opened = opened(self.profile.format.open(Arc::new(client))?, committing)?;
         Ok(Opened {
             _server: Some(server),
             ..opened

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use finefs_namespace::{Ino, Namespace};
 use finefs_sim::{Recorded, RecordingDevice};
 
-use super::base::{Base, Profile};
+use super::base::{Base, Committing, Profile};
 use super::judge::{Effort, Judge, begun, mark_synced, mix};
 use super::oracle::History;
 use super::report::{Kind, Report, Violation};
@@ -27,7 +27,7 @@ pub enum Lie {
 /// Runs a workload on a recording device over the base.
 pub fn run(base: &Base, workload: &Workload) -> Result<(Recorded, History), String> {
     let device = Arc::new(RecordingDevice::over(base.image.clone()));
-    let opened = base.open(&device)?;
+    let opened = base.open(&device, Committing::default())?;
     let ns = &opened.ns;
     let mut model = base.model.clone();
     let mut history = History::new(&model, Vec::new());

@@ -4,7 +4,8 @@
 //! Each thread has a directory of its own and names of its own in a shared one, and its own model
 //! and history. Nobody else touches what it made, so the oracle for one thread holds for each of
 //! them: only how far each had come may differ. Which thread runs when is up to the machine; the
-//! operations are the seed's.
+//! operations are the seed's, and so is how many threads work on a commit, and whether one commits
+//! at times beside who syncs ([`Committing`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +16,7 @@ use finefs_sim::{Recorded, RecordingDevice};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::base::Base;
+use super::base::{Base, Committing};
 use super::judge::{Effort, begun, mark_synced, mix};
 use super::oracle::{History, Synced};
 use super::report::Report;
@@ -80,7 +81,7 @@ pub fn judge_run(base: &Base, shape: Shape, effort: &Effort, lie: Lie, seed: u64
 
 fn run(base: &Base, shape: Shape, seed: u64) -> Result<(Recorded, Vec<History>), String> {
     let device = Arc::new(RecordingDevice::over(base.image.clone()));
-    let opened = base.open(&device)?;
+    let opened = base.open(&device, Committing::of_seed(mix(seed)))?;
     let ns = &opened.ns;
     let done: Vec<AtomicUsize> = (0..shape.threads).map(|_| AtomicUsize::new(0)).collect();
     let is_over = AtomicBool::new(false);
