@@ -1,8 +1,8 @@
-//! Instructions that only one thread may execute at a time between two commits, counted for each
-//! operation on an image.
+//! Instructions that only one thread may execute at a time, counted for each operation on an image.
 //!
-//! What a commit does is counted under valgrind's callgrind by symbol: all of `commit_transaction`
-//! but for what it does as one of several threads (`own_share`), which others would do as well.
+//! They are counted under valgrind's callgrind by symbol ([`ALONE`]): commits, but for what one does
+//! as one of several threads (`own_share`), which others would do as well; the end of a generation,
+//! before which all shards are folded; and the write-out of file data before a commit.
 //! Each operation is counted twice, with and without the operations themselves, and the difference
 //! is what they cost: instructions of this process, not those of the kernel, so what one thread
 //! hands to the device counts for its calls alone.
@@ -69,23 +69,30 @@ pub struct Worker {
     image: std::path::PathBuf,
 }
 
-/// Symbols of the namespace, without parameters; see the module's head.
-const COMMIT: &str = "::commit_transaction";
+/// Ends of symbols, without parameters; see the module's head. None of them is called by another.
+const ALONE: [&str; 5] = [
+    "::commit_transaction",
+    "::fold_exactly",
+    "::cut_generation",
+    "DataCache>::make_room",
+    "DataCache>::write_behind",
+];
 const SHARE: &str = "finefs_namespace::base::parallel::own_share";
 
-fn is_commit(symbol: &str) -> bool {
+fn is_alone(symbol: &str) -> bool {
     // An older mangling ends in a hash.
     let (rest, last) = symbol.rsplit_once("::").unwrap_or_default();
     let has_hash = last.len() == 17 && last.starts_with('h');
-    (if has_hash { rest } else { symbol }).ends_with(COMMIT)
+    let symbol = if has_hash { rest } else { symbol };
+    ALONE.iter().any(|end| symbol.ends_with(end))
 }
 
 /// Instructions of a run.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     all: u64,
-    /// Of commits, and of those what several threads may do.
-    commits: u64,
+    /// Of what one thread does at a time, and of those what several threads may do.
+    turns: u64,
     shared: u64,
 }
 
@@ -115,8 +122,8 @@ pub fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     println!(
-        "Instructions of an operation, of {} each; one thread alone: while no other thread may commit.\n\n\
-         | operation | all | in commits | one thread alone | % | at most, {} cores |\n\
+        "Instructions of an operation, of {} each; one thread alone: while no other may do\n         such a thing (a commit, the end of a generation, a write-out of file data).\n\n\
+         | operation | all | in turns | one thread alone | % | at most, {} cores |\n\
          |---|---:|---:|---:|---:|---:|",
         options.operations, options.cores
     );
@@ -127,7 +134,7 @@ pub fn run(options: &Options) -> Result<()> {
 struct Row {
     name: String,
     all: f64,
-    commits: f64,
+    turns: f64,
     alone: f64,
     /// How many times the rate of one thread is possible on so many cores (Amdahl).
     limit: f64,
@@ -141,13 +148,13 @@ impl Row {
             difference.max(0.0) / options.operations as f64
         };
         let all = each(|counts| counts.all);
-        let alone = each(|counts| counts.commits - counts.shared.min(counts.commits));
+        let alone = each(|counts| counts.turns - counts.shared.min(counts.turns));
         ensure!(all > 0.0, "callgrind counted nothing of {operation:?}");
         let share = alone / all;
         Ok(Row {
             name: value.get_name().to_owned(),
             all,
-            commits: each(|counts| counts.commits),
+            turns: each(|counts| counts.turns),
             alone,
             limit: 1.0 / (share + (1.0 - share) / options.cores as f64),
         })
@@ -158,7 +165,7 @@ impl Row {
             "| {} | {:.0} | {:.0} | {:.0} | {:.1} | {:.1} |",
             self.name,
             self.all,
-            self.commits,
+            self.turns,
             self.alone,
             100.0 * self.alone / self.all,
             self.limit
@@ -169,7 +176,7 @@ impl Row {
         json!({
             "operation": self.name,
             "instructions": self.all,
-            "in_commits": self.commits,
+            "in_turns": self.turns,
             "one_thread_alone": self.alone,
             "limit": self.limit,
         })
@@ -211,7 +218,7 @@ fn count(
 fn counts(profile: &str) -> Result<Counts> {
     let mut found = Counts {
         all: 0,
-        commits: 0,
+        turns: 0,
         shared: 0,
     };
     let mut names = std::collections::HashMap::new();
@@ -237,8 +244,8 @@ fn counts(profile: &str) -> Result<Counts> {
                 .nth(1)
                 .unwrap_or("0")
                 .parse::<u64>()?;
-            if is_commit(callee) {
-                found.commits += cost;
+            if is_alone(callee) {
+                found.turns += cost;
             } else if callee.starts_with(SHARE) {
                 found.shared += cost;
             }
@@ -339,9 +346,9 @@ mod tests {
              fn=(1)\n3 1\ncfn=(2)\ncalls=1 7\n4 50\ntotals: 500\n"
         );
         let found = counts(&profile).unwrap();
-        assert!(is_commit(
-            "a::Volume::commit_transaction::h0123456789abcdef"
-        ));
-        assert_eq!((found.all, found.commits, found.shared), (500, 150, 60));
+        assert!(is_alone("a::Volume::commit_transaction::h0123456789abcdef"));
+        assert!(is_alone("a::b::<impl a::DataCache>::make_room"));
+        assert!(!is_alone("<a::Quotas>::make_room"));
+        assert_eq!((found.all, found.turns, found.shared), (500, 150, 60));
     }
 }

@@ -103,6 +103,9 @@ impl DataCache {
     /// Writes out what has been dirty for longest in the shard of a block, with what is dirty
     /// around it; unless somebody writes out already, or waits to write out all. Whatever fails
     /// will fail again when it matters.
+    ///
+    /// Never inlined: counts of instructions go by its name (`finefs-bench sequential`).
+    #[inline(never)]
     pub(super) fn make_room(&self, block: u64) {
         {
             let mut flusher = self.flusher.lock();
@@ -128,7 +131,9 @@ impl DataCache {
 
     /// Writes those of these blocks out that are dirty, whose ever they are: what is dirty may go
     /// out at any time. If another thread is at it, that one does it next; what finds no room to
-    /// wait stays dirty, for the commit. Whatever fails will fail again when it matters.
+    /// wait stays dirty, for the commit. Whatever fails will fail again when it matters. Never
+    /// inlined, as [`DataCache::make_room`].
+    #[inline(never)]
     pub fn write_behind(&self, run: BlockRun) {
         let mut behind = self.behind.lock();
         if behind.pieces.len() < PIECES_WAITING_MAX {
