@@ -28,22 +28,16 @@ pub(super) struct InodeDelta {
     /// The newest of them, and the first of those that precede it without a gap.
     newest: u64,
     run_start: u64,
-    /// Target of a symbolic link that was made.
-    pub symlink: Option<Box<[u8]>>,
     pub owned: Sequenced<Ownership>,
     pub size_bytes: Sequenced<u64>,
     pub linked: Sequenced<(u32, LinkState)>,
-    pub parent: Sequenced<Ino>,
-    pub link_delta: i64,
     /// In the order of the log.
-    pub map: SmallVec<[MapDelta; 2]>,
+    pub map: SmallVec<[MapDelta; 1]>,
     /// The end of what was mapped anew.
     mapped_end: u64,
-    pub xattrs: Vec<XattrDelta>,
-    /// The content in the inode, or that it lies in blocks.
-    pub inline: Sequenced<Option<Box<[u8]>>>,
+    rare: Option<Box<Rare>>,
     /// Names that it got here, if it was made here. One that it got twice is here twice.
-    pub names: SmallVec<[GivenName; 2]>,
+    pub names: SmallVec<[GivenName; 1]>,
     /// What was reserved for changes of itself.
     pub reserved_blocks: u64,
     /// What its records free.
@@ -59,6 +53,18 @@ pub(super) struct GivenName {
     pub place: u32,
     /// What was reserved for adding it, and for the inode where it was made with it.
     pub reserved_blocks: u64,
+}
+
+/// What few inodes have.
+#[derive(Debug, Default)]
+pub(super) struct Rare {
+    /// Target of a symbolic link that was made.
+    pub symlink: Option<Box<[u8]>>,
+    pub parent: Sequenced<Ino>,
+    pub link_delta: i64,
+    pub xattrs: Vec<XattrDelta>,
+    /// The content in the inode, or that it lies in blocks.
+    pub inline: Sequenced<Option<Box<[u8]>>>,
 }
 
 /// Changes of a mapping, joined: of the records from `first` to `last` none is elsewhere.
@@ -86,16 +92,12 @@ impl InodeDelta {
             sequenced: 0,
             newest: 0,
             run_start: 0,
-            symlink: None,
             owned: None,
             size_bytes: None,
             linked: None,
-            parent: None,
-            link_delta: 0,
             map: SmallVec::new(),
             mapped_end: 0,
-            xattrs: Vec::new(),
-            inline: None,
+            rare: None,
             names: SmallVec::new(),
             reserved_blocks: 0,
             freed: FreedSpace::default(),
@@ -117,7 +119,9 @@ impl InodeDelta {
         match record {
             Record::Created { symlink, .. } => {
                 self.is_created = true;
-                self.symlink = symlink;
+                if symlink.is_some() {
+                    self.rare_mut().symlink = symlink;
+                }
             }
             Record::Owned { to, .. } => set_newest(&mut self.owned, sequence, to),
             Record::Sized { size_bytes, .. } => {
@@ -128,17 +132,31 @@ impl InodeDelta {
                 link_state,
                 ..
             } => set_newest(&mut self.linked, sequence, (link_count, link_state)),
-            Record::LinkDelta { delta, .. } => self.link_delta += delta,
+            Record::LinkDelta { delta, .. } => self.rare_mut().link_delta += delta,
             Record::Mapped { change, .. } => self.map_change(sequence, change),
-            Record::Xattr { name, value, .. } => self.xattrs.push(XattrDelta {
+            Record::Xattr { name, value, .. } => self.rare_mut().xattrs.push(XattrDelta {
                 sequence,
                 name,
                 value,
             }),
-            Record::Inline { content, .. } => set_newest(&mut self.inline, sequence, content),
-            Record::Parent { parent, .. } => set_newest(&mut self.parent, sequence, parent),
+            Record::Inline { content, .. } => {
+                set_newest(&mut self.rare_mut().inline, sequence, content);
+            }
+            Record::Parent { parent, .. } => {
+                set_newest(&mut self.rare_mut().parent, sequence, parent);
+            }
             Record::Touched { .. } | Record::Entry { .. } => {}
         }
+    }
+
+    /// What few inodes have; made where there was none.
+    pub fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Takes it out.
+    pub fn take_rare(&mut self) -> Option<Box<Rare>> {
+        self.rare.take()
     }
 
     fn map_change(&mut self, sequence: u64, change: MapChange) {
@@ -183,11 +201,38 @@ impl InodeDelta {
                 .linked
                 .map_or(LinkState::Linked, |(_, (_, link_state))| link_state),
             size_bytes: self.size_bytes.map(|(_, size_bytes)| size_bytes),
-            target_bytes: self.symlink.as_ref().map_or(0, |target| target.len()),
-            has_xattrs: !self.xattrs.is_empty() || self.inline.is_some(),
+            target_bytes: self.rare.as_ref().map_or(0, |rare| rare.target_bytes()),
+            has_xattrs: self.rare.as_ref().is_some_and(|rare| rare.has_xattrs()),
             map_changes: self.map.len() as u64,
             mapped_end: self.mapped_end,
         }
+    }
+}
+
+impl Rare {
+    fn target_bytes(&self) -> usize {
+        self.symlink.as_ref().map_or(0, |target| target.len())
+    }
+
+    fn has_xattrs(&self) -> bool {
+        !self.xattrs.is_empty() || self.inline.is_some()
+    }
+
+    /// Takes in what another log says.
+    pub fn merge(&mut self, other: Rare) {
+        self.symlink = self.symlink.take().or(other.symlink);
+        self.link_delta += other.link_delta;
+        merge_newest(&mut self.parent, other.parent);
+        merge_newest(&mut self.inline, other.inline);
+        self.xattrs.extend(other.xattrs);
+        self.xattrs.sort_by_key(|delta| delta.sequence);
+    }
+}
+
+/// Of two values that of the newer record holds.
+pub(super) fn merge_newest<T>(one: &mut Sequenced<T>, other: Sequenced<T>) {
+    if let Some((sequence, value)) = other {
+        set_newest(one, sequence, value);
     }
 }
 

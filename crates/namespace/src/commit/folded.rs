@@ -16,7 +16,7 @@
 //! nothing, and other shards' records of the name fit together without them.
 //!
 //! # Memory
-//! Deltas lie in slabs that keep their memory when they are emptied. A shard fills the same ones
+//! Deltas lie in slabs ([`Slab`]) that keep their memory when they are emptied. A shard fills the same ones
 //! again and again, so nothing is allocated in the long run, and nothing is freed by another thread
 //! than the one that allocated it, but for long names, extended attributes and symbolic links.
 //!
@@ -37,6 +37,7 @@ use crate::base::types::{FileKind, Ino};
 use crate::commit::batch_size::Tally;
 use crate::commit::delta::{GivenName, InodeDelta, NameDelta, NameKey, NameOutcome};
 use crate::commit::oplog::{FreedSpace, Logged, Record, Reserved};
+use crate::commit::slab::Slab;
 use crate::inode::inode_table::InodeTable;
 
 /// So many inodes, whose numbers follow each other, are found together.
@@ -84,12 +85,10 @@ pub(super) struct Folded {
     pub freed: FreedSpace,
     /// What the deltas of inodes have on the heap, about.
     pub heap_bytes: usize,
-    inodes: Vec<Counted>,
-    free_inodes: Vec<u32>,
+    inodes: Slab<Counted>,
     groups: Vec<Neighbours>,
     by_number: HashTable<u32>,
-    names: Vec<Option<NameDelta>>,
-    free_names: Vec<u32>,
+    names: Slab<Option<NameDelta>>,
     by_name: HashTable<u32>,
     tally: Tally,
     /// No commit of it changes more blocks.
@@ -106,27 +105,23 @@ impl Folded {
 
     /// How many objects change.
     pub fn objects(&self) -> usize {
-        self.inodes.len() - self.free_inodes.len() + self.by_name.len()
+        self.inodes.used() + self.by_name.len()
     }
 
     /// Empties it, and keeps its memory.
     pub fn clear(&mut self) {
         let mut kept = std::mem::take(self);
         kept.inodes.clear();
-        kept.free_inodes.clear();
         kept.groups.clear();
         kept.by_number.clear();
         kept.names.clear();
-        kept.free_names.clear();
         kept.by_name.clear();
         kept.tally.clear();
         *self = Folded {
             inodes: kept.inodes,
-            free_inodes: kept.free_inodes,
             groups: kept.groups,
             by_number: kept.by_number,
             names: kept.names,
-            free_names: kept.free_names,
             by_name: kept.by_name,
             tally: kept.tally,
             ..Folded::default()
@@ -178,7 +173,7 @@ impl Folded {
             }
             uncounted = Some(place);
             let is_freed = record.frees();
-            let delta = &mut self.inodes[place as usize].delta;
+            let delta = &mut self.inodes[place].delta;
             delta.freed.add(freed);
             delta.reserved_blocks += reserved_blocks;
             self.heap_bytes -= delta.heap_bytes;
@@ -208,7 +203,7 @@ impl Folded {
         if self.is_first_of_block(group, ino, context) {
             self.tally.table_blocks += 1;
         }
-        let place = put(&mut self.inodes, &mut self.free_inodes, counted);
+        let place = self.inodes.put(counted);
         self.groups[group].places[within] = place;
         place
     }
@@ -259,7 +254,7 @@ impl Folded {
     /// Counts a delta as it is now.
     fn count(&mut self, place: u32, context: &Context<'_>) {
         if let Some(cost) = context.cost {
-            let counted = &mut self.inodes[place as usize];
+            let counted = &mut self.inodes[place];
             let now = cost.of_inode(&counted.delta.footprint());
             self.tally.change(counted.cost, now);
             counted.cost = now;
@@ -279,20 +274,16 @@ impl Folded {
         let entry = self.by_name.entry(
             key.hash,
             |place| {
-                deltas[*place as usize]
+                deltas[*place]
                     .as_ref()
                     .is_some_and(|delta| delta.key == key)
             },
-            |place| {
-                deltas[*place as usize]
-                    .as_ref()
-                    .map_or(0, |delta| delta.key.hash)
-            },
+            |place| deltas[*place].as_ref().map_or(0, |delta| delta.key.hash),
         );
         let (place, before) = match entry {
             Entry::Occupied(place) => {
                 let place = *place.get();
-                let delta = deltas[place as usize].as_mut();
+                let delta = deltas[place].as_mut();
                 let delta = delta.expect("what the table names is there");
                 let before = delta.outcome();
                 delta.take_in(version, was_there, names);
@@ -300,12 +291,12 @@ impl Folded {
             }
             Entry::Vacant(vacant) => {
                 let delta = NameDelta::new(key, version, was_there, names);
-                let place = put(deltas, &mut self.free_names, Some(delta));
+                let place = deltas.put(Some(delta));
                 vacant.insert(place);
                 (place, NameOutcome::CameAndWent)
             }
         };
-        let delta = deltas[place as usize].as_mut();
+        let delta = deltas[place].as_mut();
         let delta = delta.expect("it was put there");
         let now = delta.outcome();
         if before != now {
@@ -324,7 +315,7 @@ impl Folded {
         if place == NONE {
             return;
         }
-        let delta = &mut self.inodes[place as usize].delta;
+        let delta = &mut self.inodes[place].delta;
         if delta.is_created {
             let (of_inode, of_name) = match was_there {
                 true => (reserved_blocks, 0),
@@ -340,23 +331,23 @@ impl Folded {
 
     /// Takes a file out that was made and freed, if nothing of it is elsewhere.
     fn cancel(&mut self, place: u32, context: &Context<'_>, cancelled: &mut Cancelled) {
-        let ino = self.inodes[place as usize].delta.ino;
+        let ino = self.inodes[place].delta.ino;
         let Some(inode) = context.inodes.get(ino, context.guard) else {
             return;
         };
         let Some(core) = inode.loaded() else { return };
-        let delta = &self.inodes[place as usize].delta;
+        let delta = &self.inodes[place].delta;
         if !delta.is_complete(core.kind) || !inode.is_gone() {
             return;
         }
         // Whoever removed its last name is done with that, before the number can be given out
         // again: see the head of `commit`.
         drop(core.lock());
-        let counted = &mut self.inodes[place as usize];
+        let counted = &mut self.inodes[place];
         let delta = std::mem::replace(&mut counted.delta, InodeDelta::new(ino));
         self.heap_bytes -= delta.heap_bytes;
         self.tally.change(counted.cost, InodeCost::default());
-        self.free_inodes.push(place);
+        self.inodes.free(place);
         let (number, within) = neighbours(ino);
         let group = self.group(number);
         self.groups[group].places[within] = NONE;
@@ -380,7 +371,7 @@ impl Folded {
     /// there is added once, and may need what was reserved for the first.)
     fn reserved_for_gone(&self, delta: &InodeDelta) -> u64 {
         let is_gone = |place: u32| {
-            let name = self.names[place as usize].as_ref();
+            let name = self.names[place].as_ref();
             name.is_none_or(|name| name.names().is_none())
         };
         let gone = delta.names.iter().filter(|name| is_gone(name.place));
@@ -389,7 +380,7 @@ impl Folded {
 
     /// A name was given to a file that cancelled out.
     fn take_back(&mut self, place: u32) {
-        let delta = self.names[place as usize].as_mut();
+        let delta = self.names[place].as_mut();
         let delta = delta.expect("a name stays as long as an inode remembers it");
         delta.givings -= 1;
         if !delta.leaves_nothing() {
@@ -398,8 +389,8 @@ impl Folded {
         let hash = delta.key.hash;
         let entry = self.by_name.find_entry(hash, |other| *other == place);
         entry.expect("what is there is in the table").remove();
-        self.names[place as usize] = None;
-        self.free_names.push(place);
+        self.names[place] = None;
+        self.names.free(place);
     }
 
     /// No commit of it changes more blocks: a bound that is added up anew where `is_exact`.
@@ -457,20 +448,6 @@ impl InodeDelta {
             }),
             _ => None,
         })
-    }
-}
-
-/// Puts a value where one was taken out, or at the end.
-fn put<T>(values: &mut Vec<T>, free: &mut Vec<u32>, value: T) -> u32 {
-    match free.pop() {
-        Some(place) => {
-            values[place as usize] = value;
-            place
-        }
-        None => {
-            values.push(value);
-            (values.len() - 1) as u32
-        }
     }
 }
 

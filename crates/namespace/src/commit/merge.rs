@@ -21,7 +21,7 @@ use crate::base::number_map::{NumberHasher, NumberMap, NumberSet};
 use crate::base::parallel::{self, CommitThreads};
 use crate::base::store::{Batch, BlockRun, DirectoryChange, InlineChange, InodeChange, LinkState};
 use crate::base::types::{FileKind, Ino};
-use crate::commit::delta::{InodeDelta, NameDelta, NameOutcome, join, set_newest};
+use crate::commit::delta::{InodeDelta, NameDelta, NameOutcome, Rare, join, merge_newest};
 use crate::commit::folded::Folded;
 use crate::inode::Core;
 use crate::inode::inode_table::InodeTable;
@@ -142,7 +142,7 @@ fn deal_inodes(parts: &mut [Folded], piece_inodes: usize) -> Vec<Vec<&mut InodeD
 }
 
 impl Inodes {
-    fn take_in(&mut self, delta: InodeDelta, inodes: &InodeTable, guard: &Guard) {
+    fn take_in(&mut self, mut delta: InodeDelta, inodes: &InodeTable, guard: &Guard) {
         let inode = inodes.get(delta.ino, guard);
         let Some(core) = inode.and_then(|inode| inode.loaded()) else {
             log::error!("inode {} has log records but is not in memory", delta.ino);
@@ -162,10 +162,11 @@ impl Inodes {
                 return;
             }
         }
-        if let Some((_, parent)) = delta.parent {
+        let rare = delta.take_rare().map_or_else(Rare::default, |rare| *rare);
+        if let Some((_, parent)) = rare.parent {
             self.parents.push((delta.ino, parent));
         }
-        self.changes.push(Box::new(change(core, delta)));
+        self.changes.push(Box::new(change(core, delta, rare)));
     }
 }
 
@@ -283,34 +284,25 @@ fn one_of(deltas: &mut [&mut InodeDelta]) -> InodeDelta {
     let mut deltas = deltas.iter_mut().map(|delta| delta.take());
     let mut one = deltas.next().unwrap_or_else(|| InodeDelta::new(Ino(0)));
     let mut is_merged = false;
-    for other in deltas {
+    for mut other in deltas {
         is_merged = true;
         one.is_created |= other.is_created;
-        one.symlink = one.symlink.or(other.symlink);
-        one.link_delta += other.link_delta;
         merge_newest(&mut one.owned, other.owned);
         merge_newest(&mut one.size_bytes, other.size_bytes);
         merge_newest(&mut one.linked, other.linked);
-        merge_newest(&mut one.parent, other.parent);
-        merge_newest(&mut one.inline, other.inline);
-        one.map.extend(other.map);
-        one.xattrs.extend(other.xattrs);
+        one.map.extend(std::mem::take(&mut other.map));
+        if let Some(rare) = other.take_rare() {
+            one.rare_mut().merge(*rare);
+        }
     }
     if is_merged {
         one.map.sort_by_key(|delta| delta.first);
-        one.xattrs.sort_by_key(|delta| delta.sequence);
     }
     one
 }
 
-fn merge_newest<T>(one: &mut Option<(u64, T)>, other: Option<(u64, T)>) {
-    if let Some((sequence, value)) = other {
-        set_newest(one, sequence, value);
-    }
-}
-
 /// What a batch says of an inode; its committed attributes follow.
-fn change(core: &Core, delta: InodeDelta) -> InodeChange {
+fn change(core: &Core, delta: InodeDelta, rare: Rare) -> InodeChange {
     let mut committed = core.committed();
     let mut attributes = *committed;
     if let Some((_, to)) = delta.owned {
@@ -342,18 +334,18 @@ fn change(core: &Core, delta: InodeDelta) -> InodeChange {
         }
     }
     // The newest value of each.
-    let xattrs = delta.xattrs.into_iter();
+    let xattrs = rare.xattrs.into_iter();
     let xattrs: BTreeMap<_, _> = xattrs.map(|delta| (delta.name, delta.value)).collect();
     InodeChange {
         ino: delta.ino,
         is_created: delta.is_created,
         link_state,
         attributes,
-        link_delta: delta.link_delta,
-        symlink: delta.symlink,
+        link_delta: rare.link_delta,
+        symlink: rare.symlink,
         map,
         xattrs: xattrs.into_iter().collect(),
-        inline: delta.inline.map(|(_, content)| match content {
+        inline: rare.inline.map(|(_, content)| match content {
             Some(content) => InlineChange::Content(content),
             None => InlineChange::Moved,
         }),

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `oplog` | the log: what changed since the last commit, per CPU |
 //! | `folding` | who folds the log, and cuts it off |
-//! | `folded`, `delta`, `batch_size` | one shard's log as one delta for each object; their blocks |
+//! | `folded`, `delta`, `slab`, `batch_size` | one shard's log as one delta for each object; their blocks |
 //! | `merge` | the shards' deltas as one batch |
 //! | `committer`, `wakeup` | the state of committing; what the threads wait for |
 //! | `health`, `freeze` | what keeps changes from being made: failures, a freeze |
@@ -62,5 +62,6 @@ pub(crate) mod oplog;
 pub(crate) mod options;
 pub(crate) mod run;
 pub(crate) mod settled;
+mod slab;
 pub(crate) mod volume;
 mod wakeup;
