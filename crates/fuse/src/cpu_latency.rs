@@ -40,9 +40,13 @@ const POWER_WINDOWS: u32 = 100;
 /// How soon an idle CPU must be awake while requests come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WakeupLatency {
-    /// At once, where this process may ask for it, and not on battery.
+    /// At once, where this process may ask for it; elsewhere as [`WakeupLatency::Polled`]. Not on
+    /// battery.
     #[default]
     Auto,
+    /// As the machine is set up; but a server thread looks for the next request for up to 200
+    /// microseconds before it sleeps.
+    Polled,
     /// As the machine is set up.
     Unbounded,
     /// After so many microseconds at most; root only.
@@ -67,11 +71,9 @@ impl CpuLatency {
     pub(crate) fn start(latency: WakeupLatency) -> io::Result<Option<CpuLatency>> {
         let device = || File::options().write(true).open(DEVICE);
         match latency {
-            WakeupLatency::Unbounded => Ok(None),
+            WakeupLatency::Unbounded | WakeupLatency::Polled => Ok(None),
             WakeupLatency::Auto => match device() {
-                Ok(device) => {
-                    Self::govern(device, 0, || !is_on_battery(POWER_SUPPLIES.as_ref())).map(Some)
-                }
+                Ok(device) => Self::govern(device, 0, || !on_battery()).map(Some),
                 Err(error) => {
                     log::debug!("cpu_latency: cannot open {DEVICE}: {error}");
                     Ok(None)
@@ -181,6 +183,11 @@ fn hold(mut device: &File, is_held: bool, latency_us: i32) {
     if let Err(error) = device.write_all(&value.to_ne_bytes()) {
         log::warn!("{DEVICE}: {error}");
     }
+}
+
+/// True where the machine's power comes from a battery.
+pub(crate) fn on_battery() -> bool {
+    is_on_battery(POWER_SUPPLIES.as_ref())
 }
 
 /// True where a battery of the machine is being used and no line gives power.

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::Setter;
 use rustix::time::Timespec;
@@ -20,6 +21,7 @@ use zerocopy::IntoBytes;
 use crate::abi::{InHeader, InvalidateNodeOut, NOTIFY_INVALIDATE_NODE, OutHeader};
 use crate::adapter::{Adapter, Notified, Refusal};
 use crate::negotiate::REQUEST_BYTES_MAX;
+use crate::polling::{Polling, Window};
 use crate::request::{self, Message};
 use crate::waiting::{Deferred, Reason, Reply};
 
@@ -28,6 +30,12 @@ const REQUEST_ROOM: usize = REQUEST_BYTES_MAX as usize + 4096;
 
 /// FUSE_DEV_IOC_CLONE.
 const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
+
+/// For poll(2): without waiting.
+const AT_ONCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
 
 /// The kernel's end of a mount.
 #[derive(Debug)]
@@ -63,13 +71,9 @@ impl Device {
     /// False once the file system was unmounted or its connection aborted (`fuse_dev_poll` in
     /// Linux's `fs/fuse/dev.c`).
     pub(crate) fn is_connected(&self) -> bool {
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
         let mut wanted = [PollFd::new(&self.0, PollFlags::empty())];
         // Errors are told unasked.
-        match rustix::io::retry_on_intr(|| rustix::event::poll(&mut wanted, Some(&at_once))) {
+        match rustix::io::retry_on_intr(|| rustix::event::poll(&mut wanted, Some(&AT_ONCE))) {
             Ok(_) => !wanted[0].revents().contains(PollFlags::ERR),
             // Not known, so what else there is to say is not kept back.
             Err(_) => true,
@@ -134,22 +138,38 @@ impl Device {
         self: &Arc<Self>,
         adapter: &Adapter,
         deferred: &Deferred,
+        polling: Option<&Polling>,
     ) -> io::Result<()> {
         let mut buffer = request_buffer();
         let mut space = vec![0; REQUEST_BYTES_MAX as usize];
+        let mut window = Window::default();
+        if polling.is_some() {
+            rustix::fs::fcntl_setfl(self.as_fd(), OFlags::NONBLOCK)?;
+        }
         loop {
             match self.receive(&mut buffer)? {
                 Received::Request(message) => {
                     self.serve_one(adapter, &message, &mut space, deferred);
                 }
-                Received::Nothing => self.wait()?,
+                Received::Nothing => match polling {
+                    Some(polling) => {
+                        polling.wait(&mut window, || self.has_request(), || self.wait())?;
+                    }
+                    None => self.wait()?,
+                },
                 Received::End => return Ok(()),
             }
         }
     }
 
-    /// Waits until there is something to read, or the end: for a thread that shares the device with
-    /// another, which has told it not to block.
+    /// True when there is something to read, or the end has come.
+    fn has_request(&self) -> io::Result<bool> {
+        let mut wanted = [PollFd::new(&self.0, PollFlags::IN)];
+        let count = rustix::io::retry_on_intr(|| rustix::event::poll(&mut wanted, Some(&AT_ONCE)))?;
+        Ok(count > 0)
+    }
+
+    /// Waits until there is something to read, or the end: where the device does not block.
     fn wait(&self) -> io::Result<()> {
         let mut wanted = [PollFd::new(&self.0, PollFlags::IN)];
         rustix::io::retry_on_intr(|| rustix::event::poll(&mut wanted, None))?;

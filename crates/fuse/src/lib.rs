@@ -25,6 +25,7 @@
 //! | `quota` | what somebody has and may have |
 //! | `convert` | numbers, attributes, times |
 //! | `cpu_latency` | keeps CPUs awake while requests come |
+//! | `polling` | looks for requests before it sleeps, where that is not allowed |
 //! | `lost_writes` | delayed writes that failed |
 //! | `fuzzing` | requests from bytes, without a mount (with the feature of that name) |
 //!
@@ -67,6 +68,7 @@ mod ioctl;
 mod lost_writes;
 mod mounts;
 mod negotiate;
+mod polling;
 mod quota;
 mod request;
 mod ring;

@@ -46,6 +46,7 @@ use crate::detach::{DetachError, detach};
 use crate::device::{Device, Received, request_buffer};
 use crate::mounts::mount_at;
 use crate::negotiate::{InitAnswer, Negotiated, REQUEST_BYTES_MAX, Requested, answer_init};
+use crate::polling::Polling;
 use crate::ring::RingWorker;
 use crate::waiting::Deferred;
 
@@ -63,6 +64,7 @@ pub struct Mount {
     threads: usize,
     has_ring: bool,
     ring_threads: Vec<RingThread>,
+    polling: Option<Arc<Polling>>,
     unmounter: Unmounter,
 }
 
@@ -86,6 +88,7 @@ impl Mount {
         let path = attach::check_mount_point(path)?;
         let cpu_latency = CpuLatency::start(options.wakeup_latency);
         let cpu_latency = cpu_latency.map_err(AttachError::CpuLatency)?;
+        let polling = Polling::start(options.wakeup_latency, cpu_latency.is_some());
         let attached = attach::attach(&path, options)?;
         let device = Arc::new(Device::new(attached.device));
         // Found now, while nothing else can have been mounted over it by who follows the rules.
@@ -131,6 +134,7 @@ impl Mount {
                 threads,
                 has_ring: negotiated.has_ring,
                 ring_threads,
+                polling: polling.map(Arc::new),
                 unmounter,
             }),
             Err(error) => {
@@ -156,6 +160,7 @@ impl Mount {
             threads,
             has_ring,
             ring_threads,
+            polling,
             ..
         } = self;
         let (deferred, workers) = Deferred::new();
@@ -170,7 +175,7 @@ impl Mount {
             let serve = move || serve_forgets(&device, &adapter, &deferred);
             running.push(spawn("forget", serve)?);
         } else {
-            running = start_readers(&device, &adapter, &deferred, threads)?;
+            running = start_readers(&device, &adapter, &deferred, polling.as_ref(), threads)?;
         }
         for RingThread { start, thread } in ring_threads {
             if has_ring {
@@ -206,6 +211,7 @@ fn start_readers(
     device: &Arc<Device>,
     adapter: &Arc<Adapter>,
     deferred: &Deferred,
+    polling: Option<&Arc<Polling>>,
     threads: usize,
 ) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
     let mut running = Vec::with_capacity(threads);
@@ -215,7 +221,8 @@ fn start_readers(
             _ => own_or_shared(device),
         };
         let (adapter, deferred) = (Arc::clone(adapter), deferred.clone());
-        let serve = move || own.serve(&adapter, &deferred);
+        let polling = polling.cloned();
+        let serve = move || own.serve(&adapter, &deferred, polling.as_deref());
         match spawn(&number.to_string(), serve) {
             Ok(thread) => running.push(thread),
             Err(error) if running.is_empty() => return Err(error),
@@ -329,7 +336,7 @@ fn ring_thread(
                 // Where the kernel refuses the place it goes on without io_uring, and needs
                 // readers.
                 log::error!("the queue of CPU {queue} lost a thread: {error}");
-                own_or_shared(&device).serve(&adapter, &deferred)
+                own_or_shared(&device).serve(&adapter, &deferred, None)
             })
         }
         // The kernel did not want it after all.
@@ -514,7 +521,7 @@ mod tests {
         rustix::fs::fcntl_setfl(&ours, OFlags::NONBLOCK).expect("it is ours");
         let (deferred, _workers) = Deferred::new();
         let device = Arc::new(Device::new(ours));
-        let serving = std::thread::spawn(move || device.serve(&adapter(), &deferred));
+        let serving = std::thread::spawn(move || device.serve(&adapter(), &deferred, None));
         for _ in 0..2 {
             std::thread::sleep(std::time::Duration::from_millis(50));
             ask(&kernel);

@@ -466,10 +466,11 @@ static SERVER: &[Row] = &[
             cpu_latency,
             "while requests come, keep CPUs from sleep that takes longer to leave than so many \
              microseconds (root only); auto (default) means 0 where /dev/cpu_dma_latency can be \
-             opened, and never on battery; it costs power",
+             opened, else poll, and neither on battery; poll has a server thread look for the next \
+             request for up to 200 microseconds before it sleeps; both cost power",
         ),
     )
-    .takes("auto|off|N", "0"),
+    .takes("auto|off|poll|N", "0"),
     row(
         &["sandbox"],
         Done(

@@ -111,13 +111,14 @@ pub(super) fn cpu_latency(options: &mut MountOptions, name: &str, value: &str) -
     options.kernel.wakeup_latency = match value {
         "auto" => WakeupLatency::Auto,
         "off" => WakeupLatency::Unbounded,
+        "poll" => WakeupLatency::Polled,
         _ => match value.parse() {
             Ok(us @ 0..=CPU_LATENCY_US_MAX) => WakeupLatency::AtMostUs(us),
             _ => {
                 return Err(bad(
                     name,
                     value,
-                    "auto, off, or microseconds, at most 1000000",
+                    "auto, off, poll, or microseconds, at most 1000000",
                 ));
             }
         },

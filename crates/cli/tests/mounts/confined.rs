@@ -98,6 +98,7 @@ fn a_mount_works_as_ever() {
         ("Y", "sandbox=on,discard"),
         ("Y", "noio_uring,cpu_latency=0"),
         ("N", "sandbox=on,cpu_latency=0,writeback_cache"),
+        ("N", "sandbox=on,cpu_latency=poll"),
     ] {
         let switch = RingSwitch::set(ring);
         let place = Place::new();
