@@ -1,5 +1,6 @@
-//! Programs of every day in a mount: tar, cp, grep, git and rm on a tree of small files, on finefs
-//! with several options and on the kernel's ext4 by turns, and what finefs is asked meanwhile.
+//! Programs of every day in a mount: tar, cp, grep, git, cargo, PostMark and rm on trees of small
+//! files, on finefs with several options and on the kernel's ext4 by turns; what finefs is asked
+//! meanwhile.
 //!
 //! All steps run one after the other on a fresh default ext4 image: what `tar x` wrote, the
 //! following read back, and rm removes. Each is timed from the start of the program to its end;
@@ -49,11 +50,21 @@ const MAX_XATTR: usize = 100;
 const SEED: u64 = 1;
 
 /// In the order of the table, the kernel last.
-const VARIANTS: [Variant; 6] = [
+const VARIANTS: [Variant; 8] = [
     DEFAULT,
     Variant {
         name: "-o cpu_latency=off",
         options: &["cpu_latency=off"],
+        ..DEFAULT
+    },
+    Variant {
+        name: "-o cpu_latency=poll",
+        options: &["cpu_latency=poll"],
+        ..DEFAULT
+    },
+    Variant {
+        name: "-o noxattr",
+        options: &["noxattr"],
         ..DEFAULT
     },
     Variant {
@@ -93,7 +104,7 @@ struct Step {
     command: fn(&Sources, &Path) -> Command,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 11] = [
     Step {
         name: "tar x",
         prepare: Some(|_, dir| Ok(std::fs::create_dir(dir.join("tar"))?)),
@@ -160,6 +171,27 @@ const STEPS: [Step; 9] = [
         command: |sources, dir| sources.git_in(&dir.join("tar"), &["commit", "-q", "-m", "all"]),
     },
     Step {
+        name: "cargo build",
+        prepare: Some(|_, dir| make_crate(&dir.join("crate"))),
+        command: |_, dir| {
+            let mut command = run::cmd("cargo", ["build", "--quiet", "--offline"]);
+            command.current_dir(dir.join("crate"));
+            command.env_remove("CARGO_TARGET_DIR");
+            command
+        },
+    },
+    Step {
+        name: "PostMark",
+        prepare: Some(|_, dir| Ok(std::fs::create_dir(dir.join("postmark"))?)),
+        command: |_, dir| {
+            let program = std::env::current_exe().unwrap_or_else(|_| "finefs-bench".into());
+            let mut command = Command::new(program);
+            command.args(["postmark", "--number", "1000", "--transactions", "5000"]);
+            command.arg("--dir").arg(dir.join("postmark"));
+            command
+        },
+    },
+    Step {
         name: "rm -r",
         prepare: None,
         command: |_, dir| {
@@ -169,6 +201,25 @@ const STEPS: [Step; 9] = [
         },
     },
 ];
+
+/// A crate of some modules that needs no other.
+fn make_crate(dir: &Path) -> Result<()> {
+    const MODULES: usize = 40;
+    let sources = dir.join("src");
+    std::fs::create_dir_all(&sources)?;
+    let manifest = "[package]\nname = \"everyday\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
+    std::fs::write(dir.join("Cargo.toml"), format!("{manifest}\n[workspace]\n"))?;
+    let mut main = String::new();
+    for module in 0..MODULES {
+        let text = "pub fn sum(to: u64) -> u64 {\n    (0..to).sum()\n}\n";
+        std::fs::write(sources.join(format!("part{module}.rs")), text)?;
+        main += &format!("mod part{module};\n");
+    }
+    let calls = (0..MODULES).map(|module| format!("part{module}::sum(9)"));
+    let sum = calls.collect::<Vec<_>>().join(" + ");
+    main += &format!("\nfn main() {{\n    println!(\"{{}}\", {sum});\n}}\n");
+    Ok(std::fs::write(sources.join("main.rs"), main)?)
+}
 
 impl Sources {
     fn make(scratch: &Scratch, files: u64) -> Result<Self> {
@@ -376,6 +427,35 @@ fn print(variants: &[&Variant], took: &[Vec<Vec<f64>>], options: &Options) {
             }
         });
         println!("| {} |{}", variant.name, cells.collect::<String>());
+    }
+    print_default(variants, took);
+}
+
+/// What the default takes beside the fastest of the other options, and beside memory.
+fn print_default(variants: &[&Variant], took: &[Vec<Vec<f64>>]) {
+    let is_default = |variant: &Variant| variant.name == DEFAULT.name;
+    let Some(default) = variants.iter().position(|variant| is_default(variant)) else {
+        return;
+    };
+    let others = |is_in_memory: bool| {
+        let others = variants.iter().enumerate().filter(move |(_, variant)| {
+            variant.kind == Kind::Finefs
+                && variant.is_in_memory == is_in_memory
+                && !is_default(variant)
+        });
+        others.map(|(which, _)| which).collect::<Vec<_>>()
+    };
+    for (name, others) in [
+        ("finefs / the fastest options", others(false)),
+        ("finefs / --memory", others(true)),
+    ] {
+        let cells = (0..STEPS.len()).map(|step| {
+            let middle = |which: usize| median(&took[which][step]).unwrap_or(f64::NAN);
+            let best = others.iter().map(|which| middle(*which));
+            let best = best.min_by(f64::total_cmp).unwrap_or(f64::NAN);
+            format!(" {:.2} |", middle(default) / best)
+        });
+        println!("| {name} |{}", cells.collect::<String>());
     }
 }
 

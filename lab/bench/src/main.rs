@@ -4,7 +4,7 @@
 //! | module | what it is about |
 //! |---|---|
 //! | [`compare`] | finefs, fuse2fs and the kernel by turns, on like images |
-//! | [`everyday`] | tar, cp, grep, git and rm in a mount, and the requests that they make |
+//! | [`everyday`] | tar, cp, grep, git, cargo and others in a mount; what they ask for |
 //! | [`fsync`] | creating, writing and syncing small files |
 //! | [`latency`] | how long single operations take while commits run |
 //! | [`file_list_locks`] | lists of open files: per CPU, under one spinlock, with a lock in each node |
@@ -78,7 +78,7 @@ enum Command {
     Run(run::Which),
     /// PostMark and open/close on finefs, fuse2fs and the kernel's ext4, by turns
     Compare(compare::Options),
-    /// tar, cp, grep, git and rm in mounts of finefs and of the kernel's ext4, by turns
+    /// tar, cp, grep, git, cargo and others in mounts of finefs and of the kernel's ext4, by turns
     Everyday(everyday::Options),
     /// Percentiles of creating, writing and removing files while commits run
     Latency(latency::Options),
