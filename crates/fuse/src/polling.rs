@@ -8,8 +8,11 @@
 //! # How
 //! As KVM's halt polling: a thread looks for as long as its window says, then sleeps. The window
 //! grows where the request came soon enough that looking longer would have met it, and goes where
-//! it did not. One thread looks at a time, none where there is no other CPU for the program, and
-//! none on battery, where nobody asked for it.
+//! it did not. None looks where there is no other CPU for the program, nor on battery, unless asked
+//! for.
+//!
+//! One thread looks at a time. The others do not sleep at the device meanwhile, where each request
+//! would wake them: they read it once a millisecond, in case a request keeps the one that looked.
 //!
 //! # References
 //! `Documentation/virt/kvm/halt-polling.rst` of Linux.
@@ -23,6 +26,9 @@ use crate::cpu_latency::{WakeupLatency, on_battery};
 /// A window's first length, and its longest.
 const WINDOW_MIN: Duration = Duration::from_micros(20);
 const WINDOW_MAX: Duration = Duration::from_micros(200);
+
+/// How often threads read the device while another looks.
+const BESIDE: Duration = Duration::from_millis(1);
 
 /// So many seconds what the power is from is known.
 const POWER_SECONDS: u64 = 1;
@@ -83,7 +89,8 @@ impl Polling {
         !self.has_battery_power.load(Ordering::Relaxed)
     }
 
-    /// Waits for a request: looks for one (`is_there`), then sleeps (`sleep`).
+    /// Waits for a request: looks for one (`is_there`), then sleeps (`sleep`). There may be none when
+    /// it returns.
     pub(crate) fn wait(
         &self,
         window: &mut Window,
@@ -91,8 +98,11 @@ impl Polling {
         sleep: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let began = Instant::now();
-        let wants_look = window.0 > Duration::ZERO && self.may_look();
-        if wants_look && !self.is_taken.swap(true, Ordering::Acquire) {
+        if window.0 > Duration::ZERO && self.may_look() {
+            if self.is_taken.swap(true, Ordering::Acquire) {
+                std::thread::sleep(BESIDE);
+                return Ok(());
+            }
             let found = look(began, window.0, &mut is_there);
             self.is_taken.store(false, Ordering::Release);
             if found? {
@@ -149,22 +159,25 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_looks_at_a_time_and_the_others_sleep() {
+    fn one_thread_looks_at_a_time_and_the_others_do_not_sleep_at_the_device() {
         let polling = Polling::new(true);
         let mut window = Window(WINDOW_MAX);
         let mut looks = 0;
-        let found = |looks: &mut i32| {
-            *looks += 1;
-            Ok(*looks == 3)
+        let found = || {
+            looks += 1;
+            Ok(looks == 3)
         };
         let no_sleep = || panic!("it was found");
-        polling
-            .wait(&mut window, || found(&mut looks), no_sleep)
-            .expect("no error");
+        polling.wait(&mut window, found, no_sleep).expect("found");
         assert_eq!(looks, 3);
         polling.is_taken.store(true, Ordering::Relaxed);
-        let mut has_slept = false;
         let no_look = || panic!("another looks");
+        let no_sleep = || panic!("another looks");
+        polling
+            .wait(&mut window, no_look, no_sleep)
+            .expect("no error");
+        let mut window = Window::default();
+        let mut has_slept = false;
         let sleep = || {
             has_slept = true;
             Ok(())
