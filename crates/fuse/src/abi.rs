@@ -1,4 +1,4 @@
-//! The kernel's FUSE protocol, version 7.42: what lies in messages, as it lies there.
+//! The kernel's FUSE protocol, version 7.45: what lies in messages, as it lies there.
 //!
 //! Names follow `include/uapi/linux/fuse.h` of Linux, without their `fuse_` and in Rust's case. All
 //! numbers are in the machine's own byte order. A structure of a request may be longer in a later
@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The protocol's major version, the only one there is.
 pub(crate) const MAJOR: u32 = 7;
 /// The minor version that is spoken here. The kernel leaves out what a lower one does not know.
-pub(crate) const MINOR: u32 = 42;
+pub(crate) const MINOR: u32 = 45;
 
 /// The number of the root node.
 pub(crate) const ROOT_NODE: u64 = 1;
@@ -51,9 +51,11 @@ pub(crate) mod opcode {
     pub const READDIRPLUS: u32 = 44;
     pub const RENAME2: u32 = 45;
     pub const LSEEK: u32 = 46;
+    pub const COPY_FILE_RANGE: u32 = 47;
     pub const SYNCFS: u32 = 50;
     pub const TMPFILE: u32 = 51;
     pub const STATX: u32 = 52;
+    pub const COPY_FILE_RANGE_64: u32 = 53;
 }
 
 /// Capabilities that INIT agrees on; the upper half travels in `flags2`.
@@ -181,6 +183,11 @@ from_kernel! {
     IoctlIn { handle: u64, flags: u32, command: u32, argument: u64, in_size: u32, out_size: u32 }
     FallocateIn { handle: u64, offset: u64, length: u64, mode: u32, padding: u32 }
     LseekIn { handle: u64, offset: u64, whence: u32, padding: u32 }
+    /// Both forms of COPY_FILE_RANGE; the source is the request's node.
+    CopyFileRangeIn {
+        handle: u64, offset: u64, node_out: u64, handle_out: u64, offset_out: u64, length: u64,
+        flags: u64,
+    }
     StatxIn { getattr_flags: u32, reserved: u32, handle: u64, flags: u32, mask: u32 }
 }
 
@@ -218,6 +225,8 @@ to_kernel! {
     GetxattrOut { size: u32, padding: u32 }
     IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
     LseekOut { offset: u64 }
+    /// Of COPY_FILE_RANGE_64; the older form is answered as a WRITE is.
+    CopyFileRangeOut { length: u64 }
     StatxTime { seconds: i64, nanoseconds: u32, reserved: i32 }
     Statx {
         mask: u32, block_size: u32, attributes: u64, link_count: u32, uid: u32, gid: u32,
@@ -247,6 +256,7 @@ mod tests {
         assert_eq!(size_of::<WriteIn>(), 40);
         assert_eq!(size_of::<IoctlIn>(), 32);
         assert_eq!(size_of::<FallocateIn>(), 32);
+        assert_eq!(size_of::<CopyFileRangeIn>(), 56);
         assert_eq!(size_of::<OutHeader>(), 16);
         assert_eq!(size_of::<InitOut>(), 64);
         assert_eq!(size_of::<Attr>(), 88);

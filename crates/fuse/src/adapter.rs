@@ -1,8 +1,9 @@
 //! Each request of the kernel as one call of the namespace.
 //!
 //! See the crate's head for what is refused, what is cached, and why. Where data and holes are is
-//! found in `seek`.
+//! found in `seek`, ranges are copied in `copy_range`.
 
+mod copy_range;
 mod seek;
 
 use std::sync::Arc;
@@ -468,6 +469,9 @@ impl Adapter {
             Operation::Lseek(fields) => {
                 let found = self.seek(header.node, fields.offset, fields.whence as i32)?;
                 put(space, &LseekOut { offset: found })
+            }
+            Operation::CopyFileRange { fields, is_long } => {
+                self.copy_range(header, &fields, is_long, space)
             }
             // access(2), where the kernel does not check itself.
             Operation::Access { mask } => {

@@ -89,6 +89,11 @@ pub(crate) enum Operation<'a> {
     },
     Fallocate(FallocateIn),
     Lseek(LseekIn),
+    CopyFileRange {
+        fields: CopyFileRangeIn,
+        /// The answer has 64 bits for the length.
+        is_long: bool,
+    },
     Syncfs,
     Tmpfile(CreateIn),
     Statx,
@@ -128,6 +133,7 @@ impl Operation<'_> {
             Operation::Ioctl { .. } => "ioctl",
             Operation::Fallocate(_) => "fallocate",
             Operation::Lseek(_) => "lseek",
+            Operation::CopyFileRange { .. } => "copy_file_range",
             Operation::Syncfs => "syncfs",
             Operation::Tmpfile(_) => "tmpfile",
             Operation::Access { .. } => "access",
@@ -160,6 +166,7 @@ pub(crate) fn fixed_length(code: u32) -> usize {
         opcode::IOCTL => size_of::<IoctlIn>(),
         opcode::FALLOCATE => size_of::<FallocateIn>(),
         opcode::LSEEK => size_of::<LseekIn>(),
+        opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => size_of::<CopyFileRangeIn>(),
         opcode::TMPFILE => size_of::<CreateIn>(),
         opcode::STATX => size_of::<StatxIn>(),
         opcode::ACCESS => size_of::<AccessIn>(),
@@ -289,6 +296,10 @@ pub(crate) fn parse<'a>(
         }
         opcode::FALLOCATE => Operation::Fallocate(fields(fixed)?),
         opcode::LSEEK => Operation::Lseek(fields(fixed)?),
+        opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => Operation::CopyFileRange {
+            fields: fields(fixed)?,
+            is_long: code == opcode::COPY_FILE_RANGE_64,
+        },
         opcode::SYNCFS => Operation::Syncfs,
         opcode::TMPFILE => Operation::Tmpfile(fields(fixed)?),
         opcode::STATX => Operation::Statx,

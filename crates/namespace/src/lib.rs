@@ -44,6 +44,7 @@ pub use file_lock::{BlockingLock, Interrupt, LockKind, LockWait, RangeOwner};
 pub use finefs_locks::Removals;
 pub use memory::memory_store::MemoryStore;
 pub use namespace::Namespace;
+pub use operations::copy_range::SourceEnd;
 pub use operations::fallocate::AllocateMode;
 pub use operations::file_locks::FileLocker;
 pub use operations::open_file::{OpenAccess, OpenFile, Opened};

@@ -10,7 +10,7 @@ use finefs_namespace::{MemoryStore, Namespace, Options};
 use finefs_nfs::fuzzing::Server as NfsServer;
 
 /// Operations have the numbers below this one.
-const CODES: u8 = 53;
+const CODES: u8 = 54;
 
 /// Serves messages: each is a code, a node, the length of what follows, and that.
 pub fn fuse(data: &[u8]) {

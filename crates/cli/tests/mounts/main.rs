@@ -5,6 +5,7 @@ mod aligned;
 mod as_the_kernel;
 mod channel;
 mod confined;
+mod copy_range;
 mod defrag;
 mod direct;
 mod encrypted;

@@ -130,9 +130,8 @@ impl Change {
 
     /// Whether it waits in the kernel's cache with `options`, and fails with a later fsync.
     fn is_put_off(self, options: &str) -> bool {
-        use Change::{Append, Copy, Write};
-        options.contains("writeback_cache")
-            && matches!(self, Write { .. } | Append { .. } | Copy { .. })
+        use Change::{Append, Write};
+        options.contains("writeback_cache") && matches!(self, Write { .. } | Append { .. })
     }
 }
 

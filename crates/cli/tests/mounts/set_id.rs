@@ -24,6 +24,7 @@ const CHANGES: &[&str] = &[
     "fallocate -p -o 0 -l 4096 f",
     "fallocate -z -o 0 -l 4096 f",
     "dd if=/dev/zero of=f bs=4096 count=1 conv=notrunc oflag=direct status=none",
+    "python3 -c 'import os; f = os.open(\"f\", os.O_RDWR); os.copy_file_range(f, f, 9, 0, 5000)'",
 ];
 
 /// Runs a script as a user with one group and another.

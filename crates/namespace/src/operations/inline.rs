@@ -39,6 +39,16 @@ impl Namespace {
         })
     }
 
+    /// Makes a range read as zeros, and the file reach to its end; false as of
+    /// [`Namespace::write_inline`]. The data is held from the first byte on.
+    pub(crate) fn zero_inline(&self, file: &File<'_>, (from, to): (u64, u64)) -> Result<bool> {
+        self.change_inline(file, to, |content| {
+            let (from, to) = (from as usize, to as usize);
+            content.resize(content.len().max(to), 0);
+            content[from..to].fill(0);
+        })
+    }
+
     /// Sets the size of a file whose content lies in its inode; false where it would not fit there,
     /// or where it lies in blocks. The data is held from the first byte on.
     pub(crate) fn truncate_inline(&self, file: &File<'_>, size_bytes: u64) -> Result<bool> {

@@ -12,6 +12,7 @@
 //! | `flags` | what chattr(1) sets |
 //! | `set_id` | what takes set-id bits away |
 //! | `data`, `fallocate` | reads, writes, sizes, holes |
+//! | `copy_range` | copies between files |
 //! | `write_back` | writes of a page cache |
 //! | `verity` | what sealed files are known by |
 //! | `defragment` | moving a file's blocks together |
@@ -34,6 +35,7 @@
 //! Everything below: all but `memory`.
 
 pub(crate) mod attributes;
+pub(crate) mod copy_range;
 pub(crate) mod data;
 mod defragment;
 pub(crate) mod entries;

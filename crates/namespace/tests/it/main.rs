@@ -5,6 +5,7 @@ mod acl;
 mod behind;
 mod bsd_groups;
 mod commits;
+mod copy_range;
 mod eviction;
 mod listing;
 mod memory;
