@@ -76,6 +76,8 @@ pub(crate) mod init {
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
+    pub const SECURITY_CTX: u64 = 1 << 32;
+    pub const CREATE_SUPP_GROUP: u64 = 1 << 34;
     pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
@@ -143,7 +145,8 @@ macro_rules! to_kernel {
 }
 
 from_kernel! {
-    /// The head of every request. `length` counts all of it, in bytes.
+    /// The head of every request. `length` counts all of it, in bytes, `extension_length` what is
+    /// appended, in units of eight bytes.
     InHeader {
         length: u32, opcode: u32, unique: u64, node: u64, uid: u32, gid: u32, pid: u32,
         extension_length: u16, padding: u16,
@@ -183,6 +186,10 @@ from_kernel! {
     IoctlIn { handle: u64, flags: u32, command: u32, argument: u64, in_size: u32, out_size: u32 }
     FallocateIn { handle: u64, offset: u64, length: u64, mode: u32, padding: u32 }
     LseekIn { handle: u64, offset: u64, whence: u32, padding: u32 }
+    /// The head of what is appended to a request that makes something.
+    ExtensionHeader { size: u32, kind: u32 }
+    /// The head of a security context in it. `size` is the value's.
+    SecurityContext { size: u32, padding: u32 }
     /// Both forms of COPY_FILE_RANGE; the source is the request's node.
     CopyFileRangeIn {
         handle: u64, offset: u64, node_out: u64, handle_out: u64, offset_out: u64, length: u64,

@@ -1,9 +1,10 @@
 //! Each request of the kernel as one call of the namespace.
 //!
 //! See the crate's head for what is refused, what is cached, and why. Where data and holes are is
-//! found in `seek`, ranges are copied in `copy_range`.
+//! found in `seek`, ranges are copied in `copy_range`, things are made in `create`.
 
 mod copy_range;
+mod create;
 mod seek;
 
 use std::sync::Arc;
@@ -11,22 +12,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use finefs_namespace::guard::{LogLimit, guarded};
-use finefs_namespace::types::{Attributes, Caller, FileKind, Ino};
+use finefs_namespace::types::{Attributes, Caller, Ino};
 use finefs_namespace::{
     AllocateMode, AtimeUpdate, DataChange, Error, Namespace, RenameMode, Result, XattrMode,
 };
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{
-    CreateIn, CreateOut, GetxattrOut, InHeader, IoctlOut, LseekOut, MknodIn, OPEN_KEEP_CACHE,
-    OPEN_NO_FLUSH, OpenOut, READ_LOCKOWNER, ReadIn, SetattrIn, StatfsOut, WRITE_CACHE,
-    WRITE_KILL_SUIDGID, WRITE_LOCKOWNER, WriteIn, WriteOut, setattr,
+    GetxattrOut, InHeader, IoctlOut, LseekOut, READ_LOCKOWNER, ReadIn, SetattrIn, StatfsOut,
+    WRITE_CACHE, WRITE_KILL_SUIDGID, WRITE_LOCKOWNER, WriteIn, WriteOut, setattr,
 };
 use crate::convert::{
     NameLifetime, Numbers, View, attr_out, change, entry_out, negative_entry_out, statx_out,
 };
 use crate::cpu_latency::CpuLatency;
 use crate::directory;
+use crate::extension::{self, Extension};
 use crate::ioctl;
 use crate::lost_writes::note_lost_write;
 use crate::negotiate::Negotiated;
@@ -184,6 +185,9 @@ impl Adapter {
             cpu_latency.note();
         }
         let has_setxattr_flags = self.negotiated.has_setxattr_flags;
+        let Ok((rest, extension)) = extension::split(header, rest) else {
+            return Err(Refusal::Errno(libc::EINVAL));
+        };
         let parse = || request::parse(header.opcode, fixed, rest, has_setxattr_flags);
         let Ok(operation) = parse() else {
             return Err(Refusal::Errno(libc::EINVAL));
@@ -193,14 +197,14 @@ impl Adapter {
             &operation,
             Operation::Write { fields, .. } if fields.write_flags & WRITE_CACHE != 0
         );
-        let mut answer = guarded(name, || self.run(header, operation, space));
+        let mut answer = guarded(name, || self.run(header, operation, &extension, space));
         if let Some(Err(Failure::Error(Error::NoSpace | Error::QuotaExceeded))) = answer
             && self.has_removed_lately()
             && let Ok(operation) = parse()
         {
             // What was removed a moment ago is in use until the kernel's FORGET of it is served.
             std::thread::sleep(2 * FORGET_DELAY);
-            answer = guarded(name, || self.run(header, operation, space));
+            answer = guarded(name, || self.run(header, operation, &extension, space));
         }
         let answer = self.finish(
             name,
@@ -255,7 +259,13 @@ impl Adapter {
         }
     }
 
-    fn run(&self, header: &InHeader, operation: Operation<'_>, space: &mut [u8]) -> Answer {
+    fn run(
+        &self,
+        header: &InHeader,
+        operation: Operation<'_>,
+        extension: &Extension<'_>,
+        space: &mut [u8],
+    ) -> Answer {
         let namespace = &*self.namespace;
         let ino = self.numbers.ino(header.node);
         let caller = self.caller(header, 0);
@@ -282,20 +292,17 @@ impl Adapter {
                 put(space, &attr_out(self.view, &set))
             }
             Operation::Readlink => put_bytes(space, &namespace.read_symlink(ino)?),
-            Operation::Symlink { name, target } => self.put_entry(
-                space,
-                ino,
-                &namespace.make_symlink(&caller, ino, name, target)?,
-            ),
+            Operation::Symlink { name, target } => {
+                let maker = self.maker(header, 0, extension);
+                self.put_entry(space, ino, &self.make_symlink(&maker, name, target)?)
+            }
             Operation::Mknod { fields, name } => {
-                let made =
-                    self.make_node(&self.caller(header, fields.umask), ino, name, &fields)?;
-                self.put_entry(space, ino, &made)
+                let maker = self.maker(header, fields.umask, extension);
+                self.put_entry(space, ino, &self.make_node(&maker, name, &fields)?)
             }
             Operation::Mkdir { fields, name } => {
-                let caller = self.caller(header, fields.umask);
-                let made = namespace.make_directory(&caller, ino, name, fields.mode & 0o7777)?;
-                self.put_entry(space, ino, &made)
+                let maker = self.maker(header, fields.umask, extension);
+                self.put_entry(space, ino, &self.make_directory(&maker, name, fields.mode)?)
             }
             Operation::Unlink { name } => {
                 self.note_removal();
@@ -481,7 +488,10 @@ impl Adapter {
                 };
                 empty(namespace.access(&caller, ino, mask))
             }
-            Operation::Tmpfile(fields) => self.make_unnamed(header, ino, &fields, space),
+            Operation::Tmpfile(fields) => {
+                let maker = self.maker(header, fields.umask, extension);
+                self.make_unnamed(&maker, &fields, space)
+            }
             Operation::Unsupported => Err(Failure::Errno(libc::ENOSYS)),
         }
     }
@@ -549,52 +559,6 @@ impl Adapter {
         let node = self.numbers.node(attributes.ino);
         let entry = entry_out(self.view, node, attributes, self.lifetime(dir));
         put(space, &entry)
-    }
-
-    fn make_node(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        fields: &MknodIn,
-    ) -> Result<Attributes> {
-        let permissions = fields.mode & 0o7777;
-        match FileKind::from_mode(fields.mode) {
-            Some(FileKind::Regular) => {
-                self.namespace
-                    .create_file(caller, parent, name, permissions)
-            }
-            Some(kind) => {
-                let device = u64::from(fields.device);
-                self.namespace
-                    .make_node(caller, parent, name, kind, permissions, device)
-            }
-            None => Err(Error::Invalid),
-        }
-    }
-
-    /// O_TMPFILE. The kernel opens it by the same message, and this file alone is released later.
-    fn make_unnamed(
-        &self,
-        header: &InHeader,
-        parent: Ino,
-        fields: &CreateIn,
-        space: &mut [u8],
-    ) -> Answer {
-        let caller = self.caller(header, fields.umask);
-        let made = self
-            .namespace
-            .create_unnamed(&caller, parent, fields.mode & 0o7777)?;
-        let node = self.numbers.node(made.ino);
-        let out = CreateOut {
-            entry: entry_out(self.view, node, &made, self.lifetime(parent)),
-            open: OpenOut {
-                handle: 0,
-                flags: OPEN_KEEP_CACHE | OPEN_NO_FLUSH,
-                backing_id: 0,
-            },
-        };
-        put(space, &out)
     }
 
     fn set_attributes(

@@ -32,13 +32,14 @@ impl Server {
         }
     }
 
-    /// Serves the request `code` about `node`, whose structure and names are in `body`; the answer
-    /// goes into `space`. Gives its length, or an errno; nothing for what is not answered.
+    /// Serves the request `code` about `node`, whose structure and names are in `body`, at its end
+    /// an extension of so many units of eight bytes; the answer goes into `space`. Gives its length,
+    /// or an errno; nothing for what is not answered.
     pub fn serve(
         &mut self,
         code: u32,
         node: u64,
-        body: &[u8],
+        (body, extension_length): (&[u8], u16),
         space: &mut [u8],
     ) -> Option<Result<usize, i32>> {
         let header = InHeader {
@@ -49,7 +50,7 @@ impl Server {
             uid: 0,
             gid: 0,
             pid: 1,
-            extension_length: 0,
+            extension_length,
             padding: 0,
         };
         let (fixed, rest) = body.split_at(request::fixed_length(code).min(body.len()));

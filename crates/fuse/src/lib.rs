@@ -15,6 +15,7 @@
 //! | `mounts` | what is mounted where (mountinfo) |
 //! | `abi` | the kernel's structures |
 //! | `request` | a message, taken apart |
+//! | `extension` | what is appended to requests that make something |
 //! | `device` | requests through /dev/fuse |
 //! | `ring` | requests through io_uring |
 //! | `waiting` | requests that wait for the disk or for a thaw |
@@ -62,6 +63,7 @@ mod cpu_latency;
 mod detach;
 mod device;
 mod directory;
+mod extension;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod ioctl;

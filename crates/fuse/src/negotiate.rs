@@ -34,7 +34,11 @@ const WANTED: u64 = init::ASYNC_READ
     | init::DONT_MASK
     | init::MAX_PAGES
     | init::SETXATTR_EXT
+    | init::CREATE_SUPP_GROUP
     | init::INIT_EXT;
+
+/// From this minor version on the head of a request tells how long what is appended to it is.
+const EXTENSION_LENGTH_MINOR: u32 = 38;
 
 /// What the mount would like beyond that.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +50,8 @@ pub(crate) struct Requested {
     /// The kernel checks access by ACLs too. It does not without checking it by modes
     /// (`default_permissions`), which is therefore switched on by this.
     pub checks_acls: bool,
+    /// What is made may have security attributes from the start.
+    pub has_labels: bool,
 }
 
 /// What came out.
@@ -118,6 +124,9 @@ pub(crate) fn answer_init(
     if requested.checks_acls {
         wanted |= init::POSIX_ACL;
     }
+    if requested.has_labels && asked.minor >= EXTENSION_LENGTH_MINOR {
+        wanted |= init::SECURITY_CTX;
+    }
     let agreed = wanted & offered;
     let out = InitOut {
         max_readahead: asked.max_readahead.min(REQUEST_BYTES_MAX),
@@ -164,6 +173,7 @@ mod tests {
             has_fine_times: true,
             has_ring: true,
             checks_acls: true,
+            has_labels: true,
         };
         let rest = u32::MAX.to_ne_bytes();
         match answer_init(&header, asked.as_bytes(), &rest, requested) {
@@ -172,6 +182,38 @@ mod tests {
                 assert_ne!(u64::from(out.flags) & init::BIG_WRITES, 0);
             }
             _ => panic!("a kernel that knows everything is refused"),
+        }
+    }
+
+    /// Older kernels do not tell where in a request a security context begins.
+    #[test]
+    fn labels_are_asked_for_where_their_place_is_known() {
+        let mut header = InHeader::new_zeroed();
+        header.opcode = opcode::INIT;
+        let rest = u32::MAX.to_ne_bytes();
+        for (minor, has_labels) in [(37, true), (38, true), (45, true), (45, false)] {
+            let asked = InitIn {
+                major: MAJOR,
+                minor,
+                max_readahead: 0,
+                flags: u32::MAX,
+            };
+            let requested = Requested {
+                has_writeback_cache: false,
+                has_fine_times: true,
+                has_ring: false,
+                checks_acls: false,
+                has_labels,
+            };
+            match answer_init(&header, asked.as_bytes(), &rest, requested) {
+                InitAnswer::Agreed(out, _) => {
+                    let agreed = u64::from(out.flags2) << 32;
+                    let is_asked_for = agreed & init::SECURITY_CTX != 0;
+                    assert_eq!(is_asked_for, has_labels && minor >= 38, "{minor}");
+                    assert_ne!(agreed & init::CREATE_SUPP_GROUP, 0);
+                }
+                _ => panic!("a kernel that knows everything is refused"),
+            }
         }
     }
 

@@ -113,6 +113,7 @@ impl Mount {
                 && options.has_xattrs
                 && attached.checks_permissions
                 && options.view.umask.is_none(),
+            has_labels: options.has_xattrs && namespace.geometry().new_form.has_xattrs,
         };
         let agreed = shake_hands(&device, requested);
         if agreed

@@ -47,6 +47,7 @@ pub use namespace::Namespace;
 pub use operations::copy_range::SourceEnd;
 pub use operations::fallocate::AllocateMode;
 pub use operations::file_locks::FileLocker;
+pub use operations::labelled::Labelled;
 pub use operations::open_file::{OpenAccess, OpenFile, Opened};
 pub use operations::owner_locks::{OwnerLocks, PendingLock};
 pub use operations::paths::{Create, OpenHow};

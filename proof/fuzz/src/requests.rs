@@ -12,7 +12,11 @@ use finefs_nfs::fuzzing::Server as NfsServer;
 /// Operations have the numbers below this one.
 const CODES: u8 = 54;
 
-/// Serves messages: each is a code, a node, the length of what follows, and that.
+/// How long what is appended to a request is, in units of eight bytes: some groups, some labels.
+const EXTENSIONS: [u16; 5] = [0, 2, 4, 6, 8];
+
+/// Serves messages: each is a code (and how long its extension is), a node, the length of what
+/// follows, and that.
 pub fn fuse(data: &[u8]) {
     let store = MemoryStore::new(4 << 20, 0o755, 0, 0).expect("it is large enough");
     let namespace = Namespace::without_thread(Arc::new(store), Options::default());
@@ -22,8 +26,9 @@ pub fn fuse(data: &[u8]) {
     while let Some(([code, node, length], after)) = rest.split_first_chunk::<3>() {
         let (body, after) = after.split_at(usize::from(*length).min(after.len()));
         rest = after;
+        let extension = EXTENSIONS[usize::from(code / CODES)];
         let code = u32::from(code % CODES);
-        server.serve(code, u64::from(*node), body, &mut space);
+        server.serve(code, u64::from(*node), (body, extension), &mut space);
     }
     assert_eq!(server.panics(), 0);
 }

@@ -2,7 +2,7 @@
 //! counts: in what the kernel shows and goes by.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
@@ -110,4 +110,44 @@ fn chown_by_root_keeps_set_gid_of_a_file_that_its_group_may_not_execute() {
         assert_eq!(mode_of(&file), after, "{before:o}");
     }
     unmount(&place);
+}
+
+/// As in `bsd_groups` of the namespace: the kernel tells of the one group that counts.
+#[test]
+fn a_program_of_a_member_keeps_set_gid_where_the_directory_gives_its_group() {
+    const GROUP: u32 = 50;
+    if !can_mount() {
+        return;
+    }
+    for ring in ["N", "Y"] {
+        let switch = RingSwitch::set(ring);
+        let place = Place::new();
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let (image, mount_point) = (place.image("ext4"), place.mount_point());
+        mount(&image, &mount_point, &["-o", "allow_other,suid,grpid"]);
+        drop(switch);
+        for (directory, mode) in [("plain", 0o777), ("setgid", 0o2777)] {
+            let path = mount_point.join(directory);
+            fs::create_dir(&path).unwrap();
+            std::os::unix::fs::chown(&path, None, Some(GROUP)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            for (name, group, left) in [("member", GROUP, 0o2755), ("other", 51, 0o755)] {
+                let make = format!(
+                    "python3 -c 'import os; os.open(\"{name}\", os.O_CREAT, 0o2755)'; mkdir {name}d; \
+                     ln -s x {name}l"
+                );
+                run_as(SOMEBODY, group, &make, &path);
+                let made = fs::metadata(path.join(name)).unwrap();
+                assert_eq!(
+                    (mode_of(&path.join(name)), made.gid()),
+                    (left, GROUP),
+                    "{name}"
+                );
+                let link = fs::symlink_metadata(path.join(format!("{name}l")));
+                assert_eq!(link.unwrap().gid(), GROUP);
+            }
+        }
+        unmount(&place);
+        check(&image);
+    }
 }

@@ -24,6 +24,7 @@ mod inode_features;
 mod journal;
 mod kernel_mount;
 mod keyed;
+mod labels;
 mod large_directories;
 mod marks;
 mod memory_account;

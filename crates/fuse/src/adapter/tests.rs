@@ -5,9 +5,10 @@ use std::os::unix::net::UnixStream;
 
 use finefs_namespace::types::{SetAttributes, SetTime, Timestamp};
 use finefs_namespace::{MemoryStore, Options};
+use zerocopy::FromZeros;
 
 use super::*;
-use crate::abi::{SetxattrExtIn, SetxattrIn, opcode};
+use crate::abi::{CopyFileRangeIn, SetxattrExtIn, SetxattrIn, opcode};
 use crate::device::Device;
 
 const ACCESS: &[u8] = b"system.posix_acl_access\0";
@@ -59,6 +60,20 @@ fn file(adapter: &Adapter, name: &[u8]) -> (u64, Ino) {
 }
 
 fn serve(adapter: &Adapter, code: u32, node: u64, by: u32, fixed: &[u8], rest: &[u8]) {
+    let answer = answer(adapter, code, node, by, fixed, (rest, &[]));
+    assert!(answer.is_ok(), "{code}: {answer:?}");
+}
+
+/// Serves a request with something appended to it.
+fn answer(
+    adapter: &Adapter,
+    code: u32,
+    node: u64,
+    by: u32,
+    fixed: &[u8],
+    (rest, extension): (&[u8], &[u8]),
+) -> std::result::Result<usize, Refusal> {
+    let rest = [rest, extension].concat();
     let header = InHeader {
         length: (size_of::<InHeader>() + fixed.len() + rest.len()) as u32,
         opcode: code,
@@ -67,11 +82,10 @@ fn serve(adapter: &Adapter, code: u32, node: u64, by: u32, fixed: &[u8], rest: &
         uid: by,
         gid: by,
         pid: 1,
-        extension_length: 0,
+        extension_length: (extension.len() / 8) as u16,
         padding: 0,
     };
-    let answer = adapter.serve(&header, fixed, rest, &mut [0; 4096]);
-    assert!(answer.is_ok(), "{code}: {answer:?}");
+    adapter.serve(&header, fixed, &rest, &mut [0; 4096])
 }
 
 fn set_xattr(adapter: &Adapter, node: u64, by: u32, flags: Option<u32>, name: &[u8]) {
@@ -199,4 +213,127 @@ fn only_what_was_removed_lately_is_waited_for() {
     let then = coarse_ms() - REMOVED_LATELY.as_millis() as u64 - 1;
     adapter.removed_ms.store(then, Ordering::Relaxed);
     assert!(!adapter.has_removed_lately());
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// What is appended where a security module has a label for what is made.
+fn with_label(value: &[u8]) -> Vec<u8> {
+    const NAME: &[u8] = b"security.selinux\0";
+    let mut label = [&words(&[value.len() as u32, 0])[..], NAME, value].concat();
+    label.resize(label.len().next_multiple_of(8), 0);
+    [words(&[8 + label.len() as u32, 1]), label].concat()
+}
+
+#[test]
+fn what_is_made_has_its_label_from_the_start() {
+    let adapter = adapter(Negotiated::default());
+    let ns = &adapter.namespace;
+    let root = adapter.numbers.node(ns.root());
+    // A short one, and one that the store may have a place of its own for.
+    let values = [b"system_u:object_r:etc_t:s0\0".to_vec(), vec![b'x'; 3000]];
+    for (round, value) in values.iter().enumerate() {
+        let extension = with_label(value);
+        let name = |kind: &str| format!("{kind}{round}\0").into_bytes();
+        let node = |mode: u32| words(&[mode, 0, 0o022, 0]);
+        let target = [name("link"), b"target\0".to_vec()].concat();
+        let requests = [
+            (opcode::MKNOD, node(0o100_666), name("file")),
+            (opcode::MKNOD, node(0o010_666), name("pipe")),
+            (opcode::MKDIR, words(&[0o777, 0o022]), name("dir")),
+            (opcode::SYMLINK, Vec::new(), target),
+            (opcode::TMPFILE, words(&[0, 0o666, 0, 0]), name("none")),
+        ];
+        for (code, fixed, rest) in requests {
+            let made = answer(&adapter, code, root, 7, &fixed, (&rest, &extension));
+            assert!(made.is_ok(), "{code}: {made:?}");
+            let end = rest.iter().position(|byte| *byte == 0).unwrap();
+            let found = ns.lookup(&Caller::root(), ns.root(), &rest[..end]);
+            if code == opcode::TMPFILE {
+                assert_eq!(found, Err(Error::NotFound));
+                continue;
+            }
+            let found = ns.xattr(&Caller::root(), found.unwrap().ino, b"security.selinux");
+            assert_eq!(found.as_ref(), Ok(value), "{code}");
+        }
+    }
+    // Nothing is made of a request that is not understood.
+    let bad = words(&[16, 1, 0, 0]);
+    let fixed = words(&[0o777, 0]);
+    let refused = answer(&adapter, opcode::MKDIR, root, 7, &fixed, (b"bad\0", &bad));
+    assert_eq!(refused, Err(Refusal::Errno(libc::EINVAL)));
+    let found = ns.lookup(&Caller::root(), ns.root(), b"bad");
+    assert_eq!(found, Err(Error::NotFound));
+}
+
+/// Where everything gets its directory's group a program keeps the set-group-ID bit if its maker is
+/// in that group, of which the request names the one that counts.
+#[test]
+fn the_group_that_is_named_counts() {
+    let store = MemoryStore::new(1 << 20, 0o777, 0, 50).unwrap();
+    let options = Options {
+        has_bsd_groups: true,
+        ..Options::default()
+    };
+    let namespace = Namespace::without_thread(Arc::new(store), options).unwrap();
+    let adapter = Adapter::new(Arc::new(namespace), Negotiated::default(), None);
+    let ns = &adapter.namespace;
+    let root = adapter.numbers.node(ns.root());
+    let member = words(&[16, 32, 1, 50]);
+    let other = words(&[16, 32, 1, 51]);
+    for (name, extension, mode) in [
+        ("member\0", &member[..], 0o2755),
+        ("other\0", &other[..], 0o755),
+        ("nobody\0", &[][..], 0o755),
+    ] {
+        let fixed = words(&[0o102_755, 0, 0, 0]);
+        let rest = (name.as_bytes(), extension);
+        answer(&adapter, opcode::MKNOD, root, 7, &fixed, rest).unwrap();
+        let name = name.trim_end_matches('\0').as_bytes();
+        let made = ns.lookup(&Caller::root(), ns.root(), name).unwrap();
+        assert_eq!((made.permissions, made.gid), (mode, 50));
+    }
+}
+
+/// Both forms of a copy; no flag is known.
+#[test]
+fn ranges_are_copied_in_both_forms() {
+    let adapter = adapter(Negotiated::default());
+    let (from, source) = file(&adapter, b"from");
+    let (to, target) = file(&adapter, b"to");
+    let ns = &adapter.namespace;
+    ns.write(source, 0, &[1; 5000]).unwrap();
+    let fields = |length: u64, flags: u64| CopyFileRangeIn {
+        handle: 0,
+        offset: 10,
+        node_out: to,
+        handle_out: 0,
+        offset_out: 20,
+        length,
+        flags,
+    };
+    for code in [opcode::COPY_FILE_RANGE, opcode::COPY_FILE_RANGE_64] {
+        for (length, flags, outcome) in [
+            (100, 0, Ok(100)),
+            (u64::MAX, 0, Ok(4990)),
+            (0, 0, Ok(0)),
+            (100, 1, Err(Refusal::Errno(libc::EINVAL))),
+        ] {
+            let fields = fields(length, flags);
+            let mut header = InHeader::new_zeroed();
+            (header.opcode, header.node, header.uid) = (code, from, 7);
+            let mut space = [0; 64];
+            let answer = adapter.serve(&header, fields.as_bytes(), &[], &mut space);
+            let copied = answer.map(|_| u64::from_ne_bytes(*space.first_chunk().unwrap()));
+            assert_eq!(copied, outcome, "{code}, {length}");
+        }
+    }
+    let mut found = vec![0; 6000];
+    assert_eq!(ns.read(target, 20, &mut found), Ok(4990));
+    assert!(found[..4990].iter().all(|byte| *byte == 1));
+    // By somebody who is not root, and not in the group.
+    let mode = ns.attributes(target).unwrap().permissions;
+    assert_eq!(mode, 0o775);
 }

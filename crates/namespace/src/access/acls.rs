@@ -19,13 +19,14 @@ use crate::inode::{Core, Ownership, Stamped, Xattrs};
 use crate::namespace::{Namespace, Reservation};
 use crate::schemes::Call;
 
-/// What an inode gets from the default ACL of the directory in which it is made.
+/// What an inode gets from the default ACL of the directory in which it is made, and what else it
+/// has from the start.
 pub(crate) struct Inherited {
     /// Permission bits; the umask does not count.
     pub permissions: u32,
     /// The access and the default ACL.
     pub acls: [Option<Acl>; 2],
-    /// The attributes that they are.
+    /// The attributes that they are, and others.
     pub xattrs: Xattrs,
 }
 
@@ -40,6 +41,11 @@ impl Inherited {
             acls,
             xattrs,
         }
+    }
+
+    /// Permission bits alone.
+    pub fn nothing(permissions: u32) -> Inherited {
+        Inherited::new(permissions, [None, None])
     }
 
     /// False when a mode is all.

@@ -7,7 +7,6 @@
 
 use crossbeam_epoch::{Guard, Owned};
 use finefs_locks::primitive::atomic::Ordering;
-use smallvec::{SmallVec, smallvec};
 
 use crate::access::acls::Inherited;
 use crate::access::permission::{EXECUTE, WRITE, check_unrestricted};
@@ -19,6 +18,7 @@ use crate::commit::oplog::Record;
 use crate::inode::{Core, Inode};
 use crate::names::name_table::{Dead, HashedName, LockedBucket, NameTable, Request, lock_all};
 use crate::namespace::{Namespace, Operation, Reservation};
+use crate::operations::labelled::attribute_plans;
 use crate::operations::new_inode::New;
 use crate::operations::sync::SyncScope;
 use crate::operations::walk::{Located, Place};
@@ -40,7 +40,8 @@ impl Namespace {
         name: &[u8],
         permissions: u32,
     ) -> Result<Attributes> {
-        self.make(caller, Place::Name(parent, name), &New::file(permissions))
+        self.labelled(&[])
+            .create_file(caller, parent, name, permissions)
     }
 
     /// Creates a file of any kind but directory and symbolic link (mknod). EPERM for a device
@@ -54,8 +55,8 @@ impl Namespace {
         permissions: u32,
         device: u64,
     ) -> Result<Attributes> {
-        let new = New::node(kind, permissions, device, 1)?;
-        self.make(caller, Place::Name(parent, name), &new)
+        self.labelled(&[])
+            .make_node(caller, parent, name, kind, permissions, device)
     }
 
     /// Creates a directory. Of the permissions the set-id bits do not count (mkdir(2)): it has the
@@ -68,8 +69,8 @@ impl Namespace {
         name: &[u8],
         permissions: u32,
     ) -> Result<Attributes> {
-        let new = New::directory(permissions, 1);
-        self.make(caller, Place::Name(parent, name), &new)
+        self.labelled(&[])
+            .make_directory(caller, parent, name, permissions)
     }
 
     /// Creates a symbolic link. ENAMETOOLONG for a target that the store cannot hold.
@@ -80,8 +81,8 @@ impl Namespace {
         name: &[u8],
         target: &[u8],
     ) -> Result<Attributes> {
-        let new = New::symlink(target, self.geometry.symlink_max, 1)?;
-        self.make(caller, Place::Name(parent, name), &new)
+        self.labelled(&[])
+            .make_symlink(caller, parent, name, target)
     }
 
     /// Makes something where `place` is.
@@ -139,7 +140,7 @@ impl Namespace {
         check_new_name(self, located, is_directory, guard)?;
         table.expect_insert(name, guard);
         self.check_may_make(caller, dir, is_directory)?;
-        let inherited = self.inherited(dir, new.kind, new.permissions, guard)?;
+        let inherited = self.given(caller, dir, new, guard)?;
         let inherited = inherited.as_deref();
         let reservation = self.reserve_new((dir, table), new, inherited, guard)?;
         let mut allotted = self.allot(dir.ino, new.kind)?;
@@ -203,7 +204,7 @@ impl Namespace {
             entries_about: table.length_about(guard),
         };
         match (inherited, new.kind) {
-            (Some(inherited), kind) => self.reserve_inheriting(add, kind, inherited),
+            (Some(inherited), _) => self.reserve_inheriting(add, dir, new, inherited),
             (None, FileKind::Directory) => self.reserve(&[add, Plan::NewDirectory]),
             (None, FileKind::Symlink) => {
                 let length_bytes = self.target_bytes(dir, new.target)?;
@@ -220,6 +221,16 @@ impl Namespace {
         parent: Ino,
         permissions: u32,
     ) -> Result<Attributes> {
+        self.labelled(&[])
+            .create_unnamed(caller, parent, permissions)
+    }
+
+    pub(crate) fn make_unnamed(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        new: &New<'_>,
+    ) -> Result<Attributes> {
         self.with_space(|| {
             let operation = self.begin_change(Call::MakeName)?;
             let guard = &operation.guard;
@@ -227,15 +238,14 @@ impl Namespace {
             dir.directory()?;
             self.check_access(caller, dir, WRITE | EXECUTE)?;
             self.check_key(dir)?;
-            let new = New::file(permissions);
-            let inherited = self.inherited(dir, new.kind, permissions, guard)?;
+            let inherited = self.given(caller, dir, new, guard)?;
             let inherited = inherited.as_deref();
-            let reservation = match inherited.is_some_and(Inherited::has_xattrs) {
-                true => Some(self.reserve(&[Plan::Xattr])?),
-                false => None,
+            let reservation = match inherited.filter(|inherited| inherited.has_xattrs()) {
+                Some(inherited) => Some(self.reserve(&attribute_plans(new, inherited))?),
+                None => None,
             };
             let mut allotted = self.allot(parent, FileKind::Regular)?;
-            let mut attributes = self.new_attributes(caller, dir, &allotted, &new, inherited)?;
+            let mut attributes = self.new_attributes(caller, dir, &allotted, new, inherited)?;
             let core = Core::created(attributes, self.inode_config(), dir.ino, None);
             let inode = Owned::new(Inode::created(core, 1));
             if let Some(inherited) = inherited {
@@ -263,20 +273,23 @@ impl Namespace {
         })
     }
 
-    /// Reserves what a new name can need with an object that inherits ACLs.
+    /// Reserves what a new name can need with an object that has attributes from the start.
     #[cold]
     fn reserve_inheriting(
         &self,
         add: Plan,
-        kind: FileKind,
+        dir: &Core,
+        new: &New<'_>,
         inherited: &Inherited,
     ) -> Result<Reservation<'_>> {
-        let mut plans: SmallVec<[Plan; 3]> = smallvec![add];
-        if kind == FileKind::Directory {
-            plans.push(Plan::NewDirectory);
-        }
-        if inherited.has_xattrs() {
-            plans.push(Plan::Xattr);
+        let mut plans = attribute_plans(new, inherited);
+        plans.push(add);
+        match new.kind {
+            FileKind::Directory => plans.push(Plan::NewDirectory),
+            FileKind::Symlink => plans.push(Plan::NewSymlink {
+                length_bytes: self.target_bytes(dir, new.target)?,
+            }),
+            _ => {}
         }
         self.reserve(&plans)
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `lookup`, `walk` | what a name names; path walks |
 //! | `entries`, `rename` | names come, go and move |
-//! | `new_inode` | what a create makes |
+//! | `new_inode`, `labelled` | what a create makes; security attributes from the start |
 //! | `paths` | operations on paths |
 //! | `read_directory`, `read_large_directory` | listings |
 //! | `attributes`, `xattrs` | stat, chmod and their like; extended attributes |
@@ -45,6 +45,7 @@ mod file_system;
 mod flags;
 mod freeze;
 mod inline;
+pub(crate) mod labelled;
 mod lookup;
 mod mapping;
 mod new_inode;

@@ -12,6 +12,10 @@ use crate::commit::oplog::Record;
 use crate::inode::INODE_BYTES;
 use crate::inode::{Core, Inode, Stamped};
 use crate::namespace::Namespace;
+use crate::operations::xattrs::CAPABILITIES;
+
+/// Names and values of extended attributes.
+pub(crate) type Labels<'a> = &'a [(&'a [u8], &'a [u8])];
 
 /// What a create makes.
 pub(crate) struct New<'a> {
@@ -19,6 +23,8 @@ pub(crate) struct New<'a> {
     pub permissions: u32,
     pub device: u64,
     pub target: Option<&'a [u8]>,
+    /// Extended attributes beside those that are inherited.
+    pub labels: Labels<'a>,
     /// References that its maker holds from the start.
     pub references: u64,
 }
@@ -31,6 +37,7 @@ impl<'a> New<'a> {
             permissions,
             device: 0,
             target: None,
+            labels: &[],
             references: 1,
         }
     }
@@ -62,6 +69,14 @@ impl<'a> New<'a> {
             references,
             ..New::file(permissions)
         })
+    }
+
+    /// Permission bits where nothing is inherited.
+    pub fn masked_permissions(&self, caller: &Caller) -> u32 {
+        match self.kind {
+            FileKind::Symlink => self.permissions,
+            _ => self.permissions & !caller.umask,
+        }
     }
 
     /// EPERM unless the caller may make one: a device gives access to hardware, so only root makes
@@ -120,6 +135,9 @@ impl Namespace {
             let inline = self.inline_bytes(inode);
             self.store.check_xattrs(inode.ino, inline, &views)?;
             inode.give_acls(inherited.acls.clone(), inherited.xattrs.clone());
+            if inherited.xattrs.contains_key(CAPABILITIES) {
+                inode.note_capabilities(true);
+            }
         }
         Ok(())
     }
@@ -184,8 +202,7 @@ impl Namespace {
         let inherits_group = is_bsd || parent.permissions & libc::S_ISGID != 0;
         let mut permissions = match inherited {
             Some(inherited) => inherited.permissions,
-            None if new.kind == FileKind::Symlink => new.permissions,
-            None => new.permissions & !caller.umask,
+            None => new.masked_permissions(caller),
         } & 0o7777;
         let gid = if inherits_group {
             parent.gid

@@ -32,11 +32,11 @@ pub enum XattrMode {
 /// Longest name with its prefix, in bytes (XATTR_NAME_MAX).
 const NAME_MAX: usize = 255;
 /// Longest value, in bytes (XATTR_SIZE_MAX).
-const VALUE_MAX: usize = 65536;
+pub(crate) const VALUE_MAX: usize = 65536;
 /// What an executable may do besides what its caller may.
-const CAPABILITIES: &[u8] = b"security.capability";
+pub(crate) const CAPABILITIES: &[u8] = b"security.capability";
 /// A value from this length on (in bytes) may get a place of its own (Linux `ea_inode`).
-const LARGE_VALUE: usize = 128;
+pub(crate) const LARGE_VALUE: usize = 128;
 
 impl Namespace {
     /// The value of an attribute; ENODATA when there is none.

@@ -7,6 +7,7 @@ mod bsd_groups;
 mod commits;
 mod copy_range;
 mod eviction;
+mod labels;
 mod listing;
 mod memory;
 mod model;
