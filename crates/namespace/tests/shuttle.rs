@@ -567,8 +567,8 @@ fn take_out_beside_a_commit(kind: FileKind, take_out: fn(&World, Ino)) {
     });
 }
 
-/// Without: `drop(core.lock())` in `Merging::inode`; `drop(lock)` after, and not before, the name
-/// is out in `unlink`.
+/// Without: `drop(core.lock())` in `Inodes::take_in` and `Folded::cancel`; `drop(lock)` after, and
+/// not before, the name is out in `unlink`.
 #[test]
 fn a_number_comes_free_only_after_its_name_went() {
     take_out_beside_a_commit(FileKind::Regular, |w, root| {
@@ -576,8 +576,8 @@ fn a_number_comes_free_only_after_its_name_went() {
     });
 }
 
-/// Without: `drop(core.lock())` in `Merging::inode`; `drop(lock)` after, and not before, the name
-/// is out in `rmdir`.
+/// Without: `drop(core.lock())` in `Inodes::take_in` and `Folded::cancel`; `drop(lock)` after, and
+/// not before, the name is out in `rmdir`.
 #[test]
 fn a_directory_s_number_comes_free_only_after_its_name_went() {
     take_out_beside_a_commit(FileKind::Directory, |w, root| {
@@ -585,8 +585,8 @@ fn a_directory_s_number_comes_free_only_after_its_name_went() {
     });
 }
 
-/// Without: `drop(core.lock())` in `Merging::inode`; `drop(locks)` after, and not before, the name
-/// is replaced in `try_rename`.
+/// Without: `drop(core.lock())` in `Inodes::take_in` and `Folded::cancel`; `drop(locks)` after, and
+/// not before, the name is replaced in `try_rename`.
 #[test]
 fn a_replaced_file_s_number_comes_free_only_after_its_name_went() {
     take_out_beside_a_commit(FileKind::Regular, |w, root| {

@@ -1,7 +1,7 @@
 //! Instructions that only one thread may execute at a time, counted for each operation on an image.
 //!
-//! They are counted under valgrind's callgrind by symbol ([`ALONE`]): commits, but for what one does
-//! as one of several threads (`own_share`), which others would do as well; the end of a generation,
+//! They are counted under valgrind's callgrind by symbol ([`ALONE`]): commits, but for what one
+//! does as one of several threads (`own_share`), which others would do as well; the end of a generation,
 //! before which all shards are folded; and the write-out of file data before a commit.
 //! Each operation is counted twice, with and without the operations themselves, and the difference
 //! is what they cost: instructions of this process, not those of the kernel, so what one thread
@@ -122,7 +122,8 @@ pub fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     println!(
-        "Instructions of an operation, of {} each; one thread alone: while no other may do\n         such a thing (a commit, the end of a generation, a write-out of file data).\n\n\
+        "Instructions of an operation, of {} each; one thread alone: while no other may do \
+         such a thing (a commit, the end of a generation, a write-out of file data).\n\n\
          | operation | all | in turns | one thread alone | % | at most, {} cores |\n\
          |---|---:|---:|---:|---:|---:|",
         options.operations, options.cores

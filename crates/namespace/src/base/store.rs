@@ -290,8 +290,8 @@ pub struct Batch {
     pub unused_inodes: Vec<(Ino, FileKind)>,
     /// Blocks that were allocated and are not used after all.
     pub unused_blocks: Vec<BlockRun>,
-    /// The sum of the reservations (in blocks) of the operations in this batch: what applying it
-    /// may allocate. The store takes back what it does not use.
+    /// The sum of the reservations (in blocks) of the operations in this batch, but for those that
+    /// cancelled out: what applying it may allocate. The store takes back what it does not use.
     pub reserved_blocks: u64,
     /// How many threads may apply it.
     pub threads: CommitThreads,
@@ -665,7 +665,8 @@ pub trait Store: Send + Sync + 'static {
         Error::NoSpace
     }
 
-    /// Gives back a reservation that was never logged.
+    /// Gives back a reservation that was never logged, or whose operation cancelled out with others.
+    /// Called within operations: it must not wait for a commit.
     fn unreserve(&self, blocks: u64);
 
     /// Checks that an inode's xattrs, as they would be, fit (ENOSPC, E2BIG or ERANGE if not),

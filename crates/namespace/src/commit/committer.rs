@@ -20,6 +20,13 @@ const CLOSED: u8 = 1;
 /// There is too much in memory: operations help to give some back before they begin.
 const HELP: u8 = 2;
 
+impl State {
+    /// No commit is made.
+    pub fn rests(&self) -> bool {
+        self.is_frozen || self.is_over
+    }
+}
+
 /// The state of committing.
 pub(crate) struct Committer {
     pub(super) lock: Mutex<State>,
@@ -42,6 +49,8 @@ pub(super) struct State {
     pub freed_space: FreedSpace,
     /// The store is as after a clean end, and stays so.
     pub is_frozen: bool,
+    /// The store is closed: there is nothing left to commit, and nothing to do it with.
+    pub is_over: bool,
 }
 
 /// Of the threads that sync, one commits for all that wait. The others look at what is durable when

@@ -52,7 +52,9 @@ pub(super) struct GivenName {
     /// Its place in the table of names.
     pub place: u32,
     /// What was reserved for adding it, and for the inode where it was made with it.
-    pub reserved_blocks: u64,
+    pub reserved_blocks: u32,
+    /// That of its record.
+    pub version: u64,
 }
 
 /// What few inodes have.
@@ -289,10 +291,20 @@ pub(super) struct NameDelta {
     oldest: (u64, bool),
     /// The version of the newest record, and what it names.
     newest: (u64, Option<(Ino, FileKind)>),
+    /// The version of the newest record that adds it, 0 where none does.
+    pub added: u64,
     /// How many times it was given to an inode that is still in the log.
     pub givings: u32,
     /// Another log has records of it between these.
     has_gap: bool,
+}
+
+/// The version of a record if it adds the name, else 0.
+fn added(version: u64, was_there: bool, names: Option<(Ino, FileKind)>) -> u64 {
+    match names {
+        Some(_) if !was_there => version,
+        _ => 0,
+    }
 }
 
 /// What becomes of a name, all records taken together.
@@ -318,6 +330,7 @@ impl NameDelta {
             key,
             oldest: (version, was_there),
             newest: (version, names),
+            added: added(version, was_there, names),
             givings: 0,
             has_gap: false,
         }
@@ -331,6 +344,7 @@ impl NameDelta {
         );
         self.has_gap |= self.newest.1.is_some() != was_there;
         self.newest = (version, names);
+        self.added = self.added.max(added(version, was_there, names));
     }
 
     /// Takes in what another log says of the name.

@@ -16,9 +16,10 @@
 //! nothing, and other shards' records of the name fit together without them.
 //!
 //! # Memory
-//! Deltas lie in slabs ([`Slab`]) that keep their memory when they are emptied. A shard fills the same ones
-//! again and again, so nothing is allocated in the long run, and nothing is freed by another thread
-//! than the one that allocated it, but for long names, extended attributes and symbolic links.
+//! Deltas lie in slabs ([`Slab`]) that keep their memory when they are emptied. A shard fills the
+//! same ones again and again, so nothing is allocated in the long run, and nothing is freed by
+//! another thread than the one that allocated it, but for long names, extended attributes, symbolic
+//! links, directories that come or go, and mappings that change in more than one place.
 //!
 //! # Invariants
 //! 1. Records are taken in in the order of the shard's log.
@@ -159,7 +160,12 @@ impl Folded {
                 let key = NameKey { dir, hash, name };
                 let place = self.take_in_name(key, version, was_there, names);
                 if let Some((ino, _)) = names {
-                    self.note_given(ino, place, was_there, reserved_blocks);
+                    let given = GivenName {
+                        place,
+                        reserved_blocks: u32::try_from(reserved_blocks).unwrap_or(0),
+                        version,
+                    };
+                    self.note_given(ino, given, was_there);
                 }
                 // A directory has new times, and no more than that by its entries.
                 self.place_of(dir, context);
@@ -308,7 +314,7 @@ impl Folded {
 
     /// An inode gets a name: one that was made here remembers it. To let a name that was there name
     /// another inode takes no more space, so what was reserved for that is the inode's.
-    fn note_given(&mut self, ino: Ino, name: u32, was_there: bool, reserved_blocks: u64) {
+    fn note_given(&mut self, ino: Ino, mut given: GivenName, was_there: bool) {
         let (number, within) = neighbours(ino);
         let group = self.group(number);
         let place = self.groups[group].places[within];
@@ -317,15 +323,10 @@ impl Folded {
         }
         let delta = &mut self.inodes[place].delta;
         if delta.is_created {
-            let (of_inode, of_name) = match was_there {
-                true => (reserved_blocks, 0),
-                false => (0, reserved_blocks),
-            };
-            delta.reserved_blocks += of_inode;
-            delta.names.push(GivenName {
-                place: name,
-                reserved_blocks: of_name,
-            });
+            if was_there {
+                delta.reserved_blocks += u64::from(std::mem::take(&mut given.reserved_blocks));
+            }
+            delta.names.push(given);
         }
     }
 
@@ -367,15 +368,16 @@ impl Folded {
     }
 
     /// What was reserved for adding names that a file had, which cancelled out, and that no commit
-    /// adds for it: they were taken out since. (A name that went on to another file while it was
-    /// there is added once, and may need what was reserved for the first.)
+    /// adds for it: they were taken out since, and may have been added anew, with a reservation of
+    /// their own. (A name that went on to another file while it was there is added once, and may
+    /// need what was reserved for the first.)
     fn reserved_for_gone(&self, delta: &InodeDelta) -> u64 {
-        let is_gone = |place: u32| {
-            let name = self.names[place].as_ref();
-            name.is_none_or(|name| name.names().is_none())
+        let is_gone = |given: &&GivenName| {
+            let name = self.names[given.place].as_ref();
+            name.is_none_or(|name| name.names().is_none() || name.added > given.version)
         };
-        let gone = delta.names.iter().filter(|name| is_gone(name.place));
-        gone.map(|name| name.reserved_blocks).sum()
+        let gone = delta.names.iter().filter(is_gone);
+        gone.map(|name| u64::from(name.reserved_blocks)).sum()
     }
 
     /// A name was given to a file that cancelled out.

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `oplog` | the log: what changed since the last commit, per CPU |
 //! | `folding` | who folds the log, and cuts it off |
-//! | `folded`, `delta`, `slab`, `batch_size` | one shard's log as one delta for each object; their blocks |
+//! | `folded`, `delta`, `slab` | one shard's log as one delta for each object |
+//! | `batch_size` | the blocks that they come to |
 //! | `merge` | the shards' deltas as one batch |
 //! | `committer`, `wakeup` | the state of committing; what the threads wait for |
 //! | `health`, `freeze` | what keeps changes from being made: failures, a freeze |
@@ -25,14 +26,14 @@
 //! # What is given back
 //! The store gives the numbers and blocks of freed inodes out again when a commit is durable; those
 //! of files that no commit ever named, and what was reserved for them, as soon as they are folded
-//! ([`folded`]). The last name of an inode is logged as gone before it goes, and a commit may come in between. The
-//! number is free only after the name is gone, all the same:
+//! ([`folded`]). The last name of an inode is logged as gone before it goes, and a commit may come
+//! in between. The number is free only after the name is gone, all the same:
 //! 1. A name goes under the lock of its inode, which is held from the append until the name's node
 //!    is marked OUT (`unlink`, `rmdir`, `try_rename`). So when the record is appended that frees
 //!    the inode, its other names are gone: it is the record of the last name, or the last
 //!    reference's, which comes after that under the same lock.
 //! 2. Whoever folds or merges takes that lock for a moment when it meets the record, before the
-//!    number is handed on (`Folded::cancel`, `Merging::inode`). So the last name is gone, too. It
+//!    number is handed on (`Folded::cancel`, `Inodes::take_in` of `merge`). So the last name is gone, too. It
 //!    cannot deadlock: whoever holds the lock of an inode waits neither for a fold nor a commit.
 //! 3. A lookup that found the name before it went, and looks the number up after it came free,
 //!    meets the mark OUT (`lookup`).

@@ -326,6 +326,8 @@ impl OperationLog {
         shard.logged.records.extend(group);
         self.freeing.change(freed, 1);
         if reserved_blocks != 0 {
+            // What was reserved goes by the first record.
+            debug_assert!(shard.logged.records.len() > before);
             let records = before..shard.logged.records.len();
             shard.logged.reserved.push(Reserved {
                 records,

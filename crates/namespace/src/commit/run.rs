@@ -106,8 +106,8 @@ impl Volume {
         if let Some(error) = self.health.failure() {
             return Err(error.clone());
         }
-        // All that anybody did was committed before the store was frozen.
-        if self.log.committed() >= wanted || state.is_frozen {
+        // All that anybody did was committed before the store was frozen or closed.
+        if self.log.committed() >= wanted || state.rests() {
             return Ok(());
         }
         loop {
@@ -144,7 +144,7 @@ impl Volume {
         if let Some(error) = self.health.failure() {
             return Err(error.clone());
         }
-        if state.is_frozen || !is_wanted() {
+        if state.rests() || !is_wanted() {
             return Ok(false);
         }
         let Some(cut) = self.committer.folding.take_oldest() else {
@@ -241,6 +241,13 @@ impl Volume {
             return Ok(());
         }
         self.note_commit(self.store.thaw())
+    }
+
+    /// Closes the store, after which nothing is committed: the commit thread may still come by.
+    pub(crate) fn close_store(&self) -> Result<()> {
+        let mut state = self.committer.lock.lock();
+        state.is_over = true;
+        self.store.close()
     }
 
     /// What a writer has to do before it goes on: to fold what this CPU has logged, and to commit

@@ -24,11 +24,11 @@ impl Namespace {
             Err(error) => return Err(error),
         }
         if self.options.is_read_only {
-            return self.store.close();
+            return self.close_store();
         }
         self.drop_all_references();
         self.commit()?;
-        self.store.close()
+        self.close_store()
     }
 
     fn drop_all_references(&self) {

@@ -138,3 +138,46 @@ fn what_was_reserved_for_files_that_are_gone_is_given_back() {
     ns.shut_down().unwrap();
     store.assert_at_rest();
 }
+
+/// A mount's kernel forgets a file when the name may have been used again.
+#[test]
+fn a_name_that_is_used_again_gives_back_what_was_reserved_for_it_before() {
+    let store = Arc::new(CheckedStore::new(16 << 20).with_records_of(64));
+    let shared = Arc::clone(&store);
+    let ns = Namespace::without_thread(shared, Options::default()).unwrap();
+    let (user, root) = (Caller::root(), ns.root());
+    let mut before = None;
+    for _ in 0..2000 {
+        let file = ns.create_file(&user, root, b"name", 0o644).unwrap().ino;
+        ns.write(file, 0, &[7; 5000]).unwrap();
+        if let Some(before) = before.replace(file) {
+            ns.forget(before, 1);
+        }
+        ns.remove_file(&user, root, b"name").unwrap();
+    }
+    let reserved = store.reserved_blocks();
+    assert!(reserved < 1000, "{reserved} blocks are reserved");
+    assert_eq!(store.commits(), 0);
+    ns.shut_down().unwrap();
+    store.assert_at_rest();
+}
+
+/// The commit thread may wait for the last commit of the end.
+#[test]
+fn nothing_is_committed_once_the_store_is_closed() {
+    for _ in 0..30 {
+        let store = Arc::new(CheckedStore::new(16 << 20));
+        store.call_before_commits(|| std::thread::sleep(Duration::from_millis(2)));
+        let shared = Arc::clone(&store);
+        let options = Options {
+            commit_interval: Duration::from_millis(1),
+            ..Options::default()
+        };
+        let ns = Namespace::new(shared, options).unwrap();
+        let made = ns.create_file(&Caller::root(), ns.root(), b"file", 0o644);
+        ns.forget(made.unwrap().ino, 1);
+        ns.shut_down().unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(store.commits_since_close(), 0);
+    }
+}

@@ -85,6 +85,7 @@ impl State {
         for change in &batch.inodes {
             self.apply_inode(change, times(change.ino), &mut owned, &mut unmapped);
         }
+        let mut added = 0;
         let mut seen = BTreeSet::new();
         for change in &batch.directories {
             assert!(seen.insert(change.dir), "directory {} twice", change.dir);
@@ -102,6 +103,7 @@ impl State {
                 dir.parent = parent;
             }
             for (name, names) in &change.entries {
+                added += u64::from(names.is_some() && !dir.entries.contains_key(&**name));
                 match names {
                     Some(target) => dir.entries.insert(name.to_vec(), *target),
                     None => dir.entries.remove(&**name),
@@ -121,6 +123,12 @@ impl State {
                 "block {block} was freed twice"
             );
         }
+        // Each operation that adds a name reserves a block for it at least.
+        assert!(
+            batch.reserved_blocks >= added,
+            "{added} names are added with {} blocks reserved",
+            batch.reserved_blocks
+        );
         self.reserved_blocks = self
             .reserved_blocks
             .checked_sub(batch.reserved_blocks)

@@ -56,6 +56,8 @@ pub struct CheckedStore {
     cost: Option<cost::PlainCost>,
     reloads: bool,
     takes_batches: bool,
+    /// How many commits there were when it was closed.
+    commits_at_close: AtomicU64,
     /// Entries are loaded with the kinds of what they name.
     has_kinds: bool,
     /// Counted half way through each read and write, and before and after names are looked for:
@@ -220,6 +222,7 @@ impl CheckedStore {
             inner,
             reloads,
             takes_batches: true,
+            commits_at_close: AtomicU64::new(0),
             has_kinds: true,
             transfers: AtomicU64::new(0),
             before_loads: OnceLock::new(),
@@ -241,6 +244,11 @@ impl CheckedStore {
     /// The number of commits so far.
     pub fn commits(&self) -> u64 {
         self.state().commits
+    }
+
+    /// Those that ended since it was closed.
+    pub fn commits_since_close(&self) -> u64 {
+        self.commits() - self.commits_at_close.load(Ordering::SeqCst)
     }
 
     /// The blocks that are reserved.
@@ -601,6 +609,7 @@ impl Store for CheckedStore {
     }
 
     fn close(&self) -> Result<()> {
+        self.commits_at_close.store(self.commits(), Ordering::SeqCst);
         Ok(())
     }
 }
