@@ -2,20 +2,17 @@
 //!
 //! For what the kernel of this machine does not have (an NFS client, reiserfs), or what it must not
 //! be asked to do. The guest has nothing but busybox, the modules and programs that it is given,
-//! and a script, which tells line by line on its console what it found: `good NAME` for a check
-//! (`guest/functions.sh`), `FAILED` for one that failed.
+//! and a script, which tells on its console what it found ([`crate::script`]).
 
+use crate::script::{FINISHED, FUNCTIONS, Script};
 use crate::setup;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use finefs_harness::cleanup::Scratch;
-use finefs_harness::run::{self, Running};
+use finefs_harness::run;
 use finefs_harness::tools;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a guest may take, which has no processor of its own.
 const GUEST_LIMIT: Duration = Duration::from_secs(900);
@@ -23,8 +20,6 @@ const POWER_OFF_LIMIT: Duration = Duration::from_secs(30);
 
 /// What the guest runs first: file systems of the kernel, modules, network, script, end.
 const INIT: &str = include_str!("guest/init.sh");
-/// The functions of the scripts.
-const FUNCTIONS: &str = include_str!("guest/functions.sh");
 
 /// What a guest has.
 #[derive(Debug, Default)]
@@ -52,11 +47,7 @@ pub struct Guests {
 }
 
 /// A guest that runs.
-pub struct Guest {
-    running: Running,
-    lines: Receiver<String>,
-    seen: Vec<String>,
-}
+pub struct Guest(Script);
 
 impl Guests {
     /// With files in a directory of their own below `parent`.
@@ -149,22 +140,7 @@ impl Guests {
         // The kernel counts interrupts of the timer, and gives up where the machine is too busy.
         let usual = "console=ttyS0 quiet panic=-1 no_timer_check";
         command.arg(format!("{usual} {told}"));
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut running = run::spawn(&mut command)?;
-        let out = running.take_stdout().context("stdout is piped")?;
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(out).lines().map_while(|line| line.ok()) {
-                if sender.send(line.trim_end().to_owned()).is_err() {
-                    break;
-                }
-            }
-        });
-        Ok(Guest {
-            running,
-            lines,
-            seen: Vec::new(),
-        })
+        Ok(Guest(Script::start(&mut command)?))
     }
 }
 
@@ -203,31 +179,12 @@ pub fn libraries_of(program: &Path, places: &[PathBuf]) -> Result<Vec<PathBuf>> 
 impl Guest {
     /// Reads on until a line says this.
     pub fn wait_for(&mut self, word: &str) -> Result<()> {
-        let deadline = Instant::now() + GUEST_LIMIT;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let Ok(line) = self.lines.recv_timeout(left) else {
-                bail!(
-                    "the guest ended, or said for too long nothing:\n{}",
-                    run::tail(&self.seen.join("\n"))
-                );
-            };
-            ensure!(
-                !line.starts_with("FAILED"),
-                "{line}\n{}",
-                run::tail(&self.seen.join("\n"))
-            );
-            let is_it = line.ends_with(word);
-            self.seen.push(line);
-            if is_it {
-                return Ok(());
-            }
-        }
+        self.0.wait_for(word, GUEST_LIMIT).context("a guest")
     }
 
     /// Ends it as a power failure does.
     pub fn kill(self) {
-        drop(self.running);
+        drop(self.0);
     }
 
     /// Waits for the end; gives what the guest counted.
@@ -237,7 +194,7 @@ impl Guest {
 
     /// The same, and what is made of what the guest has said.
     pub fn finish_with<T>(mut self, made: impl FnOnce(&Guest) -> Result<T>) -> Result<(String, T)> {
-        self.wait_for("FINISHED")?;
+        self.wait_for(FINISHED)?;
         let made = made(&self)?;
         let checks = self.checks();
         ensure!(checks > 0, "the guest checked nothing");
@@ -247,19 +204,17 @@ impl Guest {
 
     /// Lines that it said behind this word.
     pub fn said(&self, word: &str) -> String {
-        let lines = self.seen.iter().filter_map(|line| line.strip_prefix(word));
-        lines.fold(String::new(), |text, line| text + line + "\n")
+        self.0.said(word)
     }
 
     /// What it has found good.
     pub fn checks(&self) -> usize {
-        let good = self.seen.iter().filter(|line| line.starts_with("good "));
-        good.count()
+        self.0.checks()
     }
 
     /// Waits until it is off.
-    pub fn end(mut self) -> Result<()> {
-        let (_, timed_out) = self.running.wait_limit(POWER_OFF_LIMIT)?;
+    pub fn end(self) -> Result<()> {
+        let timed_out = self.0.end(POWER_OFF_LIMIT)?;
         ensure!(!timed_out, "the guest does not power off");
         Ok(())
     }

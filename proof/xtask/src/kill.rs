@@ -229,7 +229,7 @@ fn wait_for_files(place: &Path) -> Result<()> {
 }
 
 /// e2fsck recovers a copy of what the kill left, and then finds nothing.
-fn e2fsck_copy(scratch: &Scratch, image: &Path) -> Result<()> {
+pub(crate) fn e2fsck_copy(scratch: &Scratch, image: &Path) -> Result<()> {
     let copy = scratch.path().join("copy.img");
     run::ok(run::cmd("cp", ["--sparse=always"]).args([image, &copy]))?;
     let output = run::capture(run::cmd(tools::program("e2fsck"), ["-fy"]).arg(&copy))?;

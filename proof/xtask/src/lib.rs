@@ -13,6 +13,8 @@
 //! | [`differential`] | random operations beside the kernel's ext4 |
 //! | [`crash`], [`kill`] | crashes at any moment, simulated; the server killed at random moments |
 //! | [`guest`] | Debian's kernel in qemu |
+//! | [`script`] | scripts that tell what they find, in a guest or here |
+//! | [`programs`] | programs that people run: git, cargo, rsync, databases, containers |
 //! | [`nfs`] | the kernel's NFS client, in a guest |
 //! | [`reiserfs`] | images that the last kernels with reiserfs have filled, in a guest |
 //! | [`encrypted`] | the tests of encrypted images, in a guest whose kernel has more ciphers |
@@ -59,11 +61,13 @@ pub mod mkfs;
 pub mod nfs;
 pub mod package;
 pub mod pjdfstest;
+pub mod programs;
 pub mod public_api;
 pub mod python;
 pub mod reiserfs;
 pub mod report;
 pub mod schedule;
+pub mod script;
 pub mod setup;
 pub mod soak;
 pub mod style;

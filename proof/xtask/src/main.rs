@@ -184,6 +184,8 @@ enum What {
     Memory(memory::Options),
     /// What is left when the server is killed at random moments
     Kill(kill::Options),
+    /// Programs that people run: git, cargo, rsync, SQLite; PostgreSQL, Debian, containers
+    Programs(xtask::programs::Options),
     /// The kernel's NFS client, in a guest, over a served image
     Nfs(nfs::Options),
     /// reiserfs images that a guest's kernel fills, as finefs and as that kernel shows them
@@ -347,6 +349,9 @@ fn prove(options: Prove) -> Result<()> {
         What::Soak(own) => soak::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::Memory(own) => memory::run(&server()?, &parent, own, &mut report)?,
         What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
+        What::Programs(own) => {
+            xtask::programs::run(&server()?, &parent, own, options.seed, &mut report)?;
+        }
         What::Nfs(own) => nfs::run(&finefs()?, &parent, own, options.seed, &mut report)?,
         What::Reiserfs(own) => reiserfs::run(&finefs()?, &parent, own, &mut report)?,
         What::Build(own) => build::run(&finefs()?, &parent, own, &mut report)?,

@@ -27,6 +27,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mksquashfs", "squashfs-tools"),
     ("sqlite3", "sqlite3"),
     ("git", "git"),
+    ("rsync", "rsync"),
+    ("inotifywait", "inotify-tools"),
     // Programs in C that use the library.
     ("pkg-config", "pkg-config"),
     ("losetup", "mount"),
@@ -122,12 +124,23 @@ pub fn cargo_deny() -> Result<PathBuf> {
 
 /// What `make package` alone needs: debootstrap, and a compiler for C in static programs.
 pub fn packaging() -> Result<()> {
-    for (program, package) in [("debootstrap", "debootstrap"), ("musl-gcc", "musl-tools")] {
-        if tools::which(program).is_none() {
-            apt_install(&[package])?;
-        }
+    these(&[("debootstrap", "debootstrap"), ("musl-gcc", "musl-tools")])
+}
+
+/// What `prove programs --long` alone needs: the database, pgbench and the checks among it, which
+/// Debian does not put into PATH.
+pub fn postgresql() -> Result<()> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql");
+    let mut places = (versions.into_iter().flatten().flatten()).map(|entry| entry.path());
+    let needed = ["postgres", "pgbench", "pg_amcheck"];
+    if places.any(|place| {
+        needed
+            .iter()
+            .all(|name| place.join("bin").join(name).exists())
+    }) {
+        return Ok(());
     }
-    Ok(())
+    apt_install(&["postgresql"])
 }
 
 /// What `prove ceph` alone needs: the daemons and tools of a cluster, and RBD for qemu-nbd, which
@@ -166,9 +179,15 @@ pub fn packages() -> Result<()> {
 
 /// The Debian packages of the programs that are chosen.
 pub fn packages_of(chosen: impl Fn(&str) -> bool) -> Result<()> {
-    let missing: Vec<&str> = PACKAGES
+    let chosen = PACKAGES.iter().filter(|(program, _)| chosen(program));
+    these(&chosen.copied().collect::<Vec<_>>())
+}
+
+/// The Debian packages of these programs, where a program is missing.
+pub fn these(packages: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<&str> = packages
         .iter()
-        .filter(|(program, _)| chosen(program) && tools::which(program).is_none())
+        .filter(|(program, _)| tools::which(program).is_none())
         .map(|(_, package)| *package)
         .collect();
     if missing.is_empty() {

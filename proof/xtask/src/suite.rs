@@ -76,6 +76,7 @@ const SECONDS: &[(&str, u64)] = &[
     ("prove matrix", 100),
     ("prove memory", 70),
     ("prove acl", 60),
+    ("prove programs", 60),
     ("prove pjdfstest", 60),
     ("prove lock-teeth", 60),
     ("prove tsan", 55),
@@ -140,6 +141,7 @@ impl Options {
                 "nfs",
                 by_size(&["--kills", "1"], &["--kills", "10", "--long"]),
             ),
+            ("programs", by_size(&[], &["--long"])),
             ("reiserfs", by_size(&[], &["--long"])),
             ("boot", Vec::new()),
             (
@@ -581,6 +583,7 @@ mod tests {
             "crash",
             "kill",
             "nfs",
+            "programs",
             "reiserfs",
             "memory",
             "soak",

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use finefs_harness::programs::DBENCH_LOAD;
-use finefs_harness::run;
-use finefs_harness::{sets, tools};
+use finefs_harness::sets;
 
 use super::{ATTACH, MODULES, Server, image};
 use crate::guest::{Guest, Guests, Machine};
-use crate::{fsx, pjdfstest, setup};
+use crate::{fsx, pjdfstest, programs, setup};
 
 const PJDFSTEST: &str = include_str!("programs/pjdfstest.sh");
 const FSX: &str = include_str!("programs/fsx.sh");
@@ -23,8 +22,6 @@ const PASSWD: &str = "root:x:0:0::/:/bin/sh\ndaemon:x:1:1::/:/bin/sh\n\
 const GROUP: &str = "root:x:0:\ndaemon:x:1:\nnogroup:x:65534:\n";
 /// The server in the list of known failures.
 const KNOWN_AS: &str = "nfs";
-/// Of which the repository is made that git clones.
-const SOURCES: [&str; 2] = ["crates/nfs", "crates/namespace"];
 
 /// So many of the tests that remount run, each in a process of its own, unless for long.
 const REMOUNTS: usize = 2;
@@ -158,36 +155,11 @@ impl Programs<'_> {
     }
 
     pub(super) fn git(&self, on: On) -> Result<String> {
-        let (bundle, file_count) = self.repository()?;
-        let script = format!("FILES={file_count}\n{GIT}");
-        let files = [(&*bundle, "etc/repository.bundle")];
+        let (bundle, file_count) = programs::bundle(self.guests.dir())?;
+        let place = "etc/repository.bundle";
+        let settings = format!("export HOME=/tmp PLACE=/mnt BUNDLE=/{place} FILES={file_count}");
+        let script = [&settings, programs::GIT, GIT].join("\n");
+        let files = [(&*bundle, place)];
         Ok(self.run(on, &script, (&["git"], &files), |_| Ok(()))?.0)
-    }
-
-    /// A repository in one file, and how many files it has.
-    fn repository(&self) -> Result<(PathBuf, usize)> {
-        let tree = self.guests.dir().join("repository");
-        if tree.exists() {
-            std::fs::remove_dir_all(&tree)?;
-        }
-        std::fs::create_dir(&tree)?;
-        let git = |words: &[&str]| {
-            let user = ["-c", "user.name=proof", "-c", "user.email=proof@localhost"];
-            let mut command = run::cmd("git", [&user, words].concat());
-            command.current_dir(&tree).env("HOME", &tree);
-            run::ok(command.env("GIT_CONFIG_NOSYSTEM", "1"))
-        };
-        git(&["init", "-q", "-b", "main"])?;
-        for source in SOURCES {
-            let source = tools::workspace().join(source);
-            run::ok(run::cmd("cp", ["-R"]).arg(source).arg(&tree))?;
-            git(&["add", "-A"])?;
-            git(&["commit", "-q", "-m", "more"])?;
-        }
-        let listed = git(&["ls-files", "-z"])?.stdout;
-        let bundle = self.guests.dir().join("bundle");
-        let create = ["bundle", "create", "-q"];
-        git(&[&create[..], &[&bundle.to_string_lossy(), "HEAD", "main"]].concat())?;
-        Ok((bundle, listed.matches('\0').count()))
     }
 }
