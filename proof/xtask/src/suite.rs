@@ -76,13 +76,13 @@ const SECONDS: &[(&str, u64)] = &[
     ("prove matrix", 100),
     ("prove memory", 70),
     ("prove acl", 60),
-    ("prove programs", 60),
     ("prove pjdfstest", 60),
     ("prove lock-teeth", 60),
     ("prove tsan", 55),
     ("prove images", 55),
     ("prove boot", 55),
     ("prove fsx", 50),
+    ("prove programs", 40),
     ("prove soak", 25),
 ];
 

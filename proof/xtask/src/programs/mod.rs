@@ -193,9 +193,15 @@ pub fn run(
         let spinner = report::spinner(&name);
         let outcome = installed(program.name).and_then(|()| prove(program, server, parent, seed));
         spinner.finish_and_clear();
-        match outcome {
-            Err(error) if error.is::<CannotRun>() => report.skip(&name, &format!("{error:#}")),
-            outcome => drop(report.outcome(&name, started.elapsed(), outcome)),
+        let why = outcome
+            .as_ref()
+            .err()
+            .and_then(|error| error.downcast_ref());
+        match why {
+            Some(CannotRun(why)) => report.skip(&name, &format!("skipped: {why}")),
+            None => {
+                report.outcome(&name, started.elapsed(), outcome);
+            }
         }
     }
     Ok(())
