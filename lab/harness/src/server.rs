@@ -9,10 +9,12 @@ use crate::fuse_ring::{Switch, Transport};
 use crate::run::{self, Running};
 use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
+use finefs_confine::{Confinement, Needs};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How long a mount may take to appear, and a server to end.
@@ -226,6 +228,7 @@ impl Mount {
         let mut options: Vec<String> = options.iter().map(ToString::to_string).collect();
         let (option, switch) = self.server.transport.next()?;
         options.extend(option.map(ToString::to_string));
+        options.extend(confinement(&options).map(ToString::to_string));
         match what {
             What::Image(image) => {
                 self.export = self.server.storage.serve(image)?;
@@ -392,6 +395,29 @@ impl Drop for Mount {
     }
 }
 
+/// What makes sure that the server of a mount with these options is confined; nothing where they
+/// say themselves what it is to be, or where the kernel cannot confine it.
+fn confinement(options: &[String]) -> Option<&'static str> {
+    let mut each = options.iter().flat_map(|list| list.split(','));
+    let is_chosen = each.any(|option| option.starts_with("sandbox="));
+    (!is_chosen && can_confine()).then_some("sandbox=on")
+}
+
+/// True where the kernel has all that confines a server. Where it has not, that is told once.
+fn can_confine() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        let lacks = match Confinement::prepare(&Needs::default()) {
+            Ok(confinement) => confinement.missing().join(" and no "),
+            Err(error) => error.to_string(),
+        };
+        if !lacks.is_empty() {
+            println!("servers are not wholly confined here: no {lacks}");
+        }
+        lacks.is_empty()
+    })
+}
+
 /// The kernel's own read-only mount of `image`, for judging.
 pub fn judge(image: &Path, dir: &Path) -> Result<Mount> {
     let kernel = Server {
@@ -405,4 +431,18 @@ pub fn judge(image: &Path, dir: &Path) -> Result<Mount> {
     kernel
         .mount(What::Image(image), dir, &["ro"])
         .with_context(|| format!("the kernel cannot mount {}", image.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_that_is_chosen_stays() {
+        for chosen in ["sandbox=off", "ro,sandbox=auto"] {
+            assert_eq!(confinement(&[chosen.to_owned()]), None);
+        }
+        let is_on = confinement(&["ro".to_owned()]) == Some("sandbox=on");
+        assert_eq!(is_on, can_confine());
+    }
 }

@@ -116,6 +116,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "finefs-harness",
         &[
             "finefs-check",
+            "finefs-confine",
             "finefs-ext",
             "finefs-buffers",
             "finefs-namespace",
