@@ -1,14 +1,17 @@
-//! pjdfstest, the POSIX conformance tests, in a memory mount, on ext4 and on reiserfs.
+//! pjdfstest, the POSIX conformance tests, in a memory mount, on ext4, on reiserfs and in overlayfs
+//! over a mount ([`overlay`]).
 //!
 //! Each failure must be listed with its reason in `proof/xtask/known-failures.toml`, and a listed
 //! one must still fail. The tests that remount read-only run in a process each: others in the same
 //! process may leave a file open for writing, on which the kernel refuses the remount.
 
+mod overlay;
+
 use crate::report::Report;
 use anyhow::{Context, Result, anyhow, ensure};
 use finefs_harness::cleanup::Scratch;
 use finefs_harness::run;
-use finefs_harness::server::{Kind, Mount, Server, What};
+use finefs_harness::server::{Kind, Server, What};
 use finefs_harness::sets;
 use finefs_harness::tools;
 use serde::Deserialize;
@@ -101,14 +104,24 @@ pub fn run(server: &Server, parent: &Path, options: &Options, report: &mut Repor
             report.skip(&name, "fuse2fs has no such file system");
         }
     }
+    let server_name = server.kind.to_string();
+    let layered = format!("pjdfstest/{server_name}/{}", overlay::OVERLAY);
+    let impossible = overlay::impossible(server);
+    if let Some(why) = impossible {
+        report.skip(&layered, why);
+    }
     // Side by side: on reiserfs the tests mostly sleep.
-    let ran = std::thread::scope(|scope| {
+    let (ran, over) = std::thread::scope(|scope| {
         let run = |on| scope.spawn(move || timed(|| run_on(server, parent, on, options)));
         let running: Vec<_> = places.iter().map(|on| run(on)).collect();
+        let over = || timed(|| overlay::prove(server, parent, options));
+        let over = impossible.is_none().then(over);
         let ran = running.into_iter().map(|one| one.join().expect("no panic"));
-        ran.collect::<Vec<_>>()
+        (ran.collect::<Vec<_>>(), over)
     });
-    let server_name = server.kind.to_string();
+    if let Some((took, judged)) = over {
+        report.outcome(&layered, took, judged);
+    }
     let mut columns = Vec::new();
     for (on, (took, outcomes)) in places.into_iter().zip(ran) {
         let reasons = known.reasons(&server_name, on);
@@ -155,7 +168,7 @@ fn run_on(server: &Server, parent: &Path, on: &str, options: &Options) -> Result
         sets::REISERFS => CONFIG.replace("naptime = 0.02", "naptime = 1.02"),
         _ => CONFIG.to_owned(),
     };
-    let outcomes = run_in(&mount, scratch, &config, options)?;
+    let outcomes = run_in(mount.dir(), scratch, &config, options)?;
     mount.unmount()?;
     if on != "memory" {
         sets::check(on, &image)?;
@@ -174,7 +187,7 @@ fn mount_dir(scratch: &Scratch, on: &str) -> Result<PathBuf> {
     scratch.subdir(&name)
 }
 
-fn run_in(mount: &Mount, scratch: &Scratch, config: &str, options: &Options) -> Result<Outcomes> {
+fn run_in(dir: &Path, scratch: &Scratch, config: &str, options: &Options) -> Result<Outcomes> {
     let pattern = options.only.clone().unwrap_or_default();
     let with_remount = scratch.path().join("remount.toml");
     let without = scratch.path().join("no-remount.toml");
@@ -184,7 +197,7 @@ fn run_in(mount: &Mount, scratch: &Scratch, config: &str, options: &Options) -> 
         config.replace("allow_remount = true", "allow_remount = false"),
     )?;
     let path = path_with_plain_mount(scratch)?;
-    let mut outcomes = one_run(mount, scratch, &without, &path, &[&pattern])?;
+    let mut outcomes = one_run(dir, scratch, &without, &path, &[&pattern])?;
     let waiting: Vec<String> = outcomes
         .keys()
         .filter(|name| name.contains("::erofs"))
@@ -192,13 +205,7 @@ fn run_in(mount: &Mount, scratch: &Scratch, config: &str, options: &Options) -> 
         .collect();
     for name in waiting {
         let full_name = format!("pjdfstest::tests::{name}");
-        let one = one_run(
-            mount,
-            scratch,
-            &with_remount,
-            &path,
-            &["--exact", &full_name],
-        )?;
+        let one = one_run(dir, scratch, &with_remount, &path, &["--exact", &full_name])?;
         ensure!(
             one.contains_key(&name),
             "pjdfstest did not run {full_name} alone"
@@ -226,14 +233,14 @@ fn path_with_plain_mount(scratch: &Scratch) -> Result<OsString> {
 }
 
 fn one_run(
-    mount: &Mount,
+    dir: &Path,
     scratch: &Scratch,
     config: &Path,
     path: &OsStr,
     args: &[&str],
 ) -> Result<Outcomes> {
     let mut command = run::cmd(tools::tool("pjdfstest")?, ["--configuration-file"]);
-    command.arg(config).arg("--path").arg(mount.dir());
+    command.arg(config).arg("--path").arg(dir);
     command.arg("--secondary-fs").arg(scratch.subdir("other")?);
     command
         .args(args)

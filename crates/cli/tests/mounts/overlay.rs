@@ -40,9 +40,19 @@ fn a_rename_leaves_a_whiteout_where_asked() {
     check(&image);
 }
 
-/// What overlayfs does with names of a lower layer.
 #[test]
 fn overlayfs_takes_it_as_its_upper_layer() {
+    upper_layer("");
+}
+
+/// Its attributes are then those that users may set, `user.overlay.*`.
+#[test]
+fn overlayfs_with_attributes_of_users_takes_it_as_its_upper_layer() {
+    upper_layer(",userxattr");
+}
+
+/// What overlayfs does with names of a lower layer.
+fn upper_layer(more_options: &str) {
     if !can_mount() {
         return;
     }
@@ -62,7 +72,8 @@ fn overlayfs_takes_it_as_its_upper_layer() {
     ] {
         fs::write(lower.join(name), text).unwrap();
     }
-    let overlay = Overlay::mount(&lower, &upper, &work, &merged);
+    let layered = || Overlay::mount(&lower, &upper, &work, &merged, more_options);
+    let overlay = layered();
     fs::write(merged.join("file"), "changed").unwrap();
     fs::remove_file(merged.join("gone")).unwrap();
     fs::remove_file(merged.join("dir/one")).unwrap();
@@ -73,7 +84,7 @@ fn overlayfs_takes_it_as_its_upper_layer() {
     unmount(&place);
     check(&image);
     mount(&image, &place.mount_point(), &[]);
-    let overlay = Overlay::mount(&lower, &upper, &work, &merged);
+    let overlay = layered();
     assert_eq!(fs::read(merged.join("file")).unwrap(), b"changed");
     assert_eq!(fs::read(merged.join("dir/two")).unwrap(), b"d");
     assert!(!merged.join("gone").exists() && !merged.join("dir/one").exists());
@@ -86,9 +97,15 @@ fn overlayfs_takes_it_as_its_upper_layer() {
 struct Overlay<'a>(&'a Path);
 
 impl Overlay<'_> {
-    fn mount<'a>(lower: &Path, upper: &Path, work: &Path, merged: &'a Path) -> Overlay<'a> {
+    fn mount<'a>(
+        lower: &Path,
+        upper: &Path,
+        work: &Path,
+        merged: &'a Path,
+        more_options: &str,
+    ) -> Overlay<'a> {
         let options = format!(
-            "lowerdir={},upperdir={},workdir={}",
+            "lowerdir={},upperdir={},workdir={}{more_options}",
             lower.display(),
             upper.display(),
             work.display()
