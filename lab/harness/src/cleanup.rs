@@ -28,6 +28,7 @@ enum Thing {
     Mount(PathBuf),
     Directory(PathBuf),
     Acl(PathBuf),
+    LoopDevice(PathBuf),
     File(PathBuf, String),
 }
 
@@ -94,6 +95,16 @@ pub fn file(file: &Path, content: &str) -> Entry {
     register(Thing::File(file.to_owned(), content.to_owned()))
 }
 
+/// Registers a loop device.
+pub fn loop_device(device: &Path) -> Entry {
+    register(Thing::LoopDevice(device.to_owned()))
+}
+
+/// Takes the file off a loop device, as soon as nothing has it open.
+pub fn detach(device: &Path) {
+    let _ = Command::new("losetup").arg("--detach").arg(device).status();
+}
+
 /// Takes the ACL off `file`.
 pub fn remove_acl(file: &Path) {
     let _ = Command::new("setfacl").arg("-b").arg(file).status();
@@ -158,6 +169,7 @@ fn undo_all() {
             Thing::Mount(dir) => force_unmount(&dir),
             Thing::Directory(dir) => remove_tree(&dir),
             Thing::Acl(file) => remove_acl(&file),
+            Thing::LoopDevice(device) => detach(&device),
             Thing::File(file, content) => drop(std::fs::write(file, content)),
         }
     }

@@ -13,6 +13,9 @@ pub enum Relation {
     Copy(TimeRange),
     /// Both are the same file system, seen by two servers one after the other.
     SameFileSystem,
+    /// The second is what debugfs copied of the first: no times, attributes, hard links, nor what
+    /// is neither file, directory nor symbolic link; of these links their targets alone.
+    Dump,
 }
 
 /// Fails with the first differences when `second` is not what `first` says.
@@ -45,6 +48,7 @@ pub fn differences(
     for (path, a) in &first.entries {
         let shown = String::from_utf8_lossy(path);
         match second.entries.get(path) {
+            None if matches!(relation, Relation::Dump) && !is_dumped(a) => {}
             None => found.push(format!("{shown}: missing in {second_name}")),
             Some(_) if path.is_empty() && matches!(relation, Relation::Copy(_)) => {}
             Some(b) => {
@@ -69,6 +73,11 @@ pub fn differences(
     found
 }
 
+/// True of what debugfs copies.
+fn is_dumped(entry: &Entry) -> bool {
+    matches!(entry.kind, 'f' | 'd' | 'l')
+}
+
 fn entry_differences(
     a: &Entry,
     b: &Entry,
@@ -80,18 +89,9 @@ fn entry_differences(
             found.push((name, x, y));
         }
     };
+    let is_dump = matches!(relation, Relation::Dump);
     field("type", a.kind.to_string(), b.kind.to_string());
-    field("mode", format!("{:o}", a.mode), format!("{:o}", b.mode));
-    field(
-        "owner",
-        format!("{}:{}", a.uid, a.gid),
-        format!("{}:{}", b.uid, b.gid),
-    );
     field("size", a.size.to_string(), b.size.to_string());
-    if matches!(a.kind, 'b' | 'c') {
-        field("device", a.rdev.to_string(), b.rdev.to_string());
-    }
-    field("links", a.nlink.to_string(), b.nlink.to_string());
     field(
         "contents",
         short(a.digest.as_ref()),
@@ -102,6 +102,22 @@ fn entry_differences(
         text(a.target.as_deref()),
         text(b.target.as_deref()),
     );
+    if is_dump && a.kind == 'l' {
+        return found;
+    }
+    field("mode", format!("{:o}", a.mode), format!("{:o}", b.mode));
+    field(
+        "owner",
+        format!("{}:{}", a.uid, a.gid),
+        format!("{}:{}", b.uid, b.gid),
+    );
+    if is_dump {
+        return found;
+    }
+    if matches!(a.kind, 'b' | 'c') {
+        field("device", a.rdev.to_string(), b.rdev.to_string());
+    }
+    field("links", a.nlink.to_string(), b.nlink.to_string());
     field(
         "hard link of",
         text(Some(&a.first_name)),
@@ -109,6 +125,7 @@ fn entry_differences(
     );
     field("xattrs", xattr_text(a), xattr_text(b));
     match relation {
+        Relation::Dump => {}
         Relation::Copy(range) => {
             field("mtime", stamp(kept(a.mtime, range)), stamp(b.mtime));
             // A directory's or link's access time moves whenever it is looked at.
@@ -124,14 +141,18 @@ fn entry_differences(
             }
         }
     }
-    if has_holes(a) && !has_holes(b) {
-        found.push((
+    found.extend(lost_holes(a, b));
+    found
+}
+
+fn lost_holes(a: &Entry, b: &Entry) -> Option<(&'static str, String, String)> {
+    (has_holes(a) && !has_holes(b)).then(|| {
+        (
             "holes",
             format!("{} of {} bytes allocated", a.sectors * 512, a.size),
             format!("{} bytes allocated", b.sectors * 512),
-        ));
-    }
-    found
+        )
+    })
 }
 
 /// True when at least a quarter of a file, and more than any rounding, is not allocated.

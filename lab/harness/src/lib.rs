@@ -6,6 +6,8 @@
 //! | [`sets`] | the table of mkfs feature sets and the making of images |
 //! | [`server`] | finefs, the kernel or fuse2fs as the server of a mount |
 //! | [`export`] | an image on nbdkit or qemu-nbd |
+//! | [`journal`] | a journal on a file beside the image |
+//! | [`dump`] | what debugfs reads of an image |
 //! | [`tree`], [`snapshot`], [`compare`] | a seeded source tree; what a tree looks like; two of them compared |
 //! | [`programs`] | the programs that work in a mount, each checking its own outcome |
 //! | [`fuse_ring`] | the kernel's switch for FUSE over io_uring |
@@ -18,8 +20,10 @@
 
 pub mod cleanup;
 pub mod compare;
+pub mod dump;
 pub mod export;
 pub mod fuse_ring;
+pub mod journal;
 pub mod programs;
 pub mod rng;
 pub mod run;

@@ -420,6 +420,11 @@ fn can_confine() -> bool {
 
 /// The kernel's own read-only mount of `image`, for judging.
 pub fn judge(image: &Path, dir: &Path) -> Result<Mount> {
+    judge_with(image, dir, &[])
+}
+
+/// The same with more mount options.
+pub fn judge_with(image: &Path, dir: &Path, options: &[&str]) -> Result<Mount> {
     let kernel = Server {
         kind: Kind::Kernel,
         finefs: PathBuf::new(),
@@ -429,7 +434,7 @@ pub fn judge(image: &Path, dir: &Path) -> Result<Mount> {
         log: None,
     };
     kernel
-        .mount(What::Image(image), dir, &["ro"])
+        .mount(What::Image(image), dir, &[&["ro"], options].concat())
         .with_context(|| format!("the kernel cannot mount {}", image.display()))
 }
 

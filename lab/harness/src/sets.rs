@@ -1,5 +1,6 @@
 //! The mkfs feature sets that the matrix runs, and the making and checking of images.
 
+use crate::journal;
 use crate::run;
 use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
@@ -24,6 +25,8 @@ pub enum Room {
     Normal,
     /// An image of 64 MiB: every workload in its smallest size.
     Small,
+    /// An image of eight times the size: even small files take much.
+    Large,
 }
 
 /// One set of mkfs features.
@@ -41,6 +44,14 @@ pub struct FeatureSet {
     pub linear_directories: bool,
     /// Its size class.
     pub room: Room,
+    /// Only these workloads, where each mount takes long; all where this is empty.
+    pub workloads: &'static [&'static str],
+    /// What only kernels have that can mount such an image; `None` where all can.
+    pub kernel_has: Option<&'static str>,
+    /// True when directories that workloads work in fold case.
+    pub folds_case: bool,
+    /// The block size of the journal, where that is a file beside the image ([`journal::beside`]).
+    pub journal_block: Option<&'static str>,
 }
 
 const BASE: FeatureSet = FeatureSet {
@@ -50,6 +61,10 @@ const BASE: FeatureSet = FeatureSet {
     xattr_max: 2000,
     linear_directories: false,
     room: Room::Normal,
+    workloads: &[],
+    kernel_has: None,
+    folds_case: false,
+    journal_block: None,
 };
 
 /// The matrix.
@@ -196,6 +211,56 @@ pub const SETS: &[FeatureSet] = &[
         mke2fs: &["-t", "ext4", "-b", "4096", "-I", "1024"],
         ..BASE
     },
+    // With small blocks there are several groups of groups.
+    FeatureSet {
+        name: "ext4-meta_bg",
+        mke2fs: &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "meta_bg,sparse_super2,^resize_inode",
+        ],
+        xattr_max: 600,
+        ..BASE
+    },
+    FeatureSet {
+        name: "ext4-casefold",
+        mke2fs: &["-t", "ext4", "-b", "4096", "-O", "casefold"],
+        kernel_has: Some("/sys/fs/ext4/features/casefold"),
+        folds_case: true,
+        ..BASE
+    },
+    FeatureSet {
+        name: "ext4-64k",
+        mke2fs: &["-t", "ext4", "-b", "65536", "-N", "60000"],
+        room: Room::Large,
+        kernel_has: Some("/sys/fs/ext4/features/blocksize_gt_pagesize"),
+        ..BASE
+    },
+    // A mount waits for 11 seconds, whatever the interval.
+    FeatureSet {
+        name: "ext4-mmp",
+        mke2fs: &[
+            "-t",
+            "ext4",
+            "-b",
+            "4096",
+            "-O",
+            "mmp",
+            "-E",
+            "mmp_update_interval=1",
+        ],
+        workloads: &["storm"],
+        ..BASE
+    },
+    FeatureSet {
+        name: "ext4-external",
+        mke2fs: &["-t", "ext4", "-b", "4096"],
+        journal_block: Some("4096"),
+        ..BASE
+    },
 ];
 
 /// The set called `name`.
@@ -220,8 +285,33 @@ impl FeatureSet {
         let mut args: Vec<&str> = vec!["-q", "-F"];
         args.extend(self.mke2fs);
         args.extend(more);
-        run::ok(run::cmd(tools::program("mke2fs"), args).arg(path))?;
+        let mut command = run::cmd(tools::program("mke2fs"), args);
+        let journal = self.journal_block.map(|block| journal::make(path, block));
+        let journal = journal.transpose()?;
+        if let Some(device) = &journal {
+            let device = device.path().display();
+            command.arg("-J").arg(format!("device={device}"));
+        }
+        run::ok(command.arg(path))?;
         Ok(())
+    }
+
+    /// True where this kernel can mount such images.
+    pub fn is_known_to_the_kernel(&self) -> bool {
+        self.kernel_has.is_none_or(|has| Path::new(has).exists())
+    }
+
+    /// True when the workload of this name is one for such images.
+    pub fn is_for(&self, workload: &str) -> bool {
+        self.workloads.is_empty() || self.workloads.contains(&workload)
+    }
+
+    /// [`fsck`] of such an image.
+    pub fn fsck(&self, image: &Path) -> Result<()> {
+        match self.journal_block {
+            Some(_) => fsck_with(image, Some(&journal::beside(image))),
+            None => fsck(image),
+        }
     }
 }
 
@@ -270,10 +360,20 @@ pub fn reiserfsck(image: &Path, journal: Option<&Path>) -> Result<()> {
 /// `e2fsck -fn` must end with 0: nothing to repair; and finefs's own check must find nothing,
 /// either. The error carries what was found.
 pub fn fsck(image: &Path) -> Result<()> {
-    e2fsck(image)?;
-    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image, Access::Inspect)?);
-    let report = finefs_check::check(&device, &finefs_check::Options::default());
-    let report = report.map_err(anyhow::Error::msg)?;
+    fsck_with(image, None)
+}
+
+/// The same of an image whose journal lies on a file.
+fn fsck_with(image: &Path, journal: Option<&Path>) -> Result<()> {
+    e2fsck_with(image, journal)?;
+    let open = |path: &Path| -> Result<Arc<dyn BlockDevice>> {
+        Ok(Arc::new(FileDevice::open(path, Access::Inspect)?))
+    };
+    let options = finefs_check::Options {
+        journal: journal.map(open).transpose()?,
+        ..finefs_check::Options::default()
+    };
+    let report = finefs_check::check(&open(image)?, &options).map_err(anyhow::Error::msg)?;
     ensure!(
         report.clean,
         "e2fsck finds nothing, finefs check does:\n{report}"
@@ -283,8 +383,16 @@ pub fn fsck(image: &Path) -> Result<()> {
 
 /// The same of e2fsck alone: for images that were damaged, in which it leaves what finefs does not.
 pub fn e2fsck(image: &Path) -> Result<()> {
+    e2fsck_with(image, None)
+}
+
+fn e2fsck_with(image: &Path, journal: Option<&Path>) -> Result<()> {
     ensure!(image.exists(), "{}: no image", image.display());
-    let output = run::capture(run::cmd(tools::program("e2fsck"), ["-fn"]).arg(image))?;
+    let mut command = run::cmd(tools::program("e2fsck"), ["-fn"]);
+    if let Some(journal) = journal {
+        command.arg("-j").arg(journal);
+    }
+    let output = run::capture(command.arg(image))?;
     if output.code() != 0 || output.timed_out {
         bail!(
             "e2fsck -fn ended with {}:\n{}",

@@ -3,16 +3,20 @@
 //! For one set: make an image; for each workload mount it by the server under test, work in a fresh
 //! directory, take a snapshot, unmount; `e2fsck -fn` must find nothing, and a read-only mount by
 //! the kernel must show what the snapshot says, of this workload's directory and, at the end, of
-//! all.
+//! all. Where the kernel cannot mount such images, debugfs reads them instead.
 
 use crate::report::Report;
 use anyhow::{Context, Result};
 use finefs_harness::cleanup::Scratch;
 use finefs_harness::compare::{Relation, expect_equal};
+use finefs_harness::dump;
+use finefs_harness::journal::{self, Told};
 use finefs_harness::programs::{self, Size, Work, Workload};
+use finefs_harness::run;
 use finefs_harness::server::{self, Kind, Mount, Server, What};
 use finefs_harness::sets::{self, FeatureSet, Room};
 use finefs_harness::snapshot::Snapshot;
+use finefs_harness::tools;
 use finefs_harness::tree::{Plan, Tree};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -120,12 +124,17 @@ fn run_set(
     trees: &mut Trees,
     report: &mut Report,
 ) -> Result<()> {
+    if let Some(why) = unserved(options.server.kind, set) {
+        report.skip(&format!("{}/{}", options.server.kind, set.name), why);
+        return Ok(());
+    }
     let size = options.size.fitted(set);
     let mut image = Image::new(options, set, scratch, "image", size.image_mib)?;
     let tree = trees.get(scratch, size.tree(set, options.seed))?;
     for workload in workloads {
         let name = format!("{}/{}/{}", options.server.kind, set.name, workload.name);
-        if set.room == Room::Small && !workload.fits_small {
+        let is_small = set.room == Room::Small && !workload.fits_small;
+        if is_small || !set.is_for(workload.name) {
             continue;
         }
         if workload.fills_image {
@@ -143,6 +152,16 @@ fn run_set(
         report.proof(&name, || image.judge_all());
     }
     Ok(())
+}
+
+/// Why such a server does not serve such images.
+fn unserved(kind: Kind, set: &FeatureSet) -> Option<&'static str> {
+    match kind {
+        Kind::Finefs => None,
+        Kind::Kernel if set.is_known_to_the_kernel() => None,
+        Kind::Kernel => Some("this kernel cannot mount it"),
+        Kind::Fuse2fs => set.journal_block.map(|_| "its journal is a file"),
+    }
 }
 
 /// Makes the sets named, or all.
@@ -210,12 +229,12 @@ impl<'a> Image<'a> {
     }
 
     fn prove(&mut self, workload: &Workload, size: &Size, tree: &Tree) -> Result<String> {
-        let mount = self
-            .options
-            .server
-            .mount(What::Image(&self.path), &self.dir, &[])?;
+        let mount = self.mount(&[])?;
         let work_dir = self.dir.join(workload.name);
         std::fs::create_dir(&work_dir)?;
+        if self.set.folds_case {
+            run::ok(run::cmd(tools::program("chattr"), ["+F"]).arg(&work_dir))?;
+        }
         let note = (workload.run)(&Work {
             dir: &work_dir,
             scratch: self.scratch.path(),
@@ -230,15 +249,19 @@ impl<'a> Image<'a> {
         if let Some(tamper) = &self.options.tamper {
             tamper(&self.path)?;
         }
-        sets::fsck(&self.path)?;
-        let judge = server::judge(&self.path, &self.dir)?;
-        let seen = Snapshot::take(&work_dir)?;
-        judge.unmount()?;
-        expect_equal(
-            ("mount", &snapshot),
-            ("kernel", &seen),
-            Relation::SameFileSystem,
-        )?;
+        self.set.fsck(&self.path)?;
+        let (by, seen, relation) = match self.set.is_known_to_the_kernel() {
+            true => (
+                "kernel",
+                self.by_kernel(&work_dir)?,
+                Relation::SameFileSystem,
+            ),
+            false => {
+                let seen = dump::tree(&self.path, workload.name, self.scratch.path())?;
+                ("debugfs", seen, Relation::Dump)
+            }
+        };
+        expect_equal(("mount", &snapshot), (by, &seen), relation)?;
         self.left.push((workload.name.to_owned(), snapshot));
         self.worked += 1;
         Ok(note)
@@ -247,21 +270,49 @@ impl<'a> Image<'a> {
     /// What all workloads left is still there after those that came later, for the server and for
     /// the kernel.
     fn judge_all(&self) -> Result<String> {
-        let mount = self
-            .options
-            .server
-            .mount(What::Image(&self.path), &self.dir, &["ro"])?;
+        let mount = self.mount(&["ro"])?;
         let by_server = Snapshot::take(&self.dir)?;
         mount.unmount()?;
-        let judge = server::judge(&self.path, &self.dir)?;
-        let by_kernel = Snapshot::take(&self.dir)?;
-        judge.unmount()?;
         let same = Relation::SameFileSystem;
-        expect_equal(("mount", &by_server), ("kernel", &by_kernel), same)?;
+        let at_the_end = match self.set.is_known_to_the_kernel() {
+            true => {
+                let by_kernel = self.by_kernel(&self.dir)?;
+                expect_equal(("mount", &by_server), ("kernel", &by_kernel), same)?;
+                by_kernel
+            }
+            false => by_server,
+        };
         for (name, snapshot) in &self.left {
-            let now = by_kernel.below(name.as_bytes());
-            expect_equal((name, snapshot), ("kernel at the end", &now), same)?;
+            let now = at_the_end.below(name.as_bytes());
+            expect_equal((name, snapshot), ("at the end", &now), same)?;
         }
-        Ok(format!("{} entries", by_kernel.entries.len()))
+        Ok(format!("{} entries", at_the_end.entries.len()))
+    }
+
+    /// Mounts by the server under test.
+    fn mount(&self, options: &[&str]) -> Result<Mount> {
+        let server = &self.options.server;
+        let told = self.told(server.kind)?;
+        let journal = told.as_ref().map(|told| told.option.as_str());
+        let options: Vec<&str> = options.iter().copied().chain(journal).collect();
+        server.mount(What::Image(&self.path), &self.dir, &options)
+    }
+
+    /// What the kernel shows of `dir`, which lies in its mount.
+    fn by_kernel(&self, dir: &Path) -> Result<Snapshot> {
+        let told = self.told(Kind::Kernel)?;
+        let journal: Vec<&str> = told.iter().map(|told| told.option.as_str()).collect();
+        let judge = server::judge_with(&self.path, &self.dir, &journal)?;
+        let seen = Snapshot::take(dir)?;
+        judge.unmount()?;
+        Ok(seen)
+    }
+
+    /// What a mount is told of a journal beside the image.
+    fn told(&self, kind: Kind) -> Result<Option<Told>> {
+        let is_beside = self.set.journal_block.is_some();
+        is_beside
+            .then(|| journal::told(&self.path, kind))
+            .transpose()
     }
 }

@@ -116,7 +116,15 @@ const SMALL: Size = Size {
 impl Size {
     /// This size, brought down to what `set` has room and speed for.
     pub fn fitted(self, set: &FeatureSet) -> Self {
-        let mut size = if set.room == Room::Small { SMALL } else { self };
+        let mut size = match set.room {
+            Room::Normal => self,
+            Room::Small => SMALL,
+            Room::Large => Self {
+                image_mib: 8 * self.image_mib,
+                fill_mib: 8 * self.fill_mib,
+                ..self
+            },
+        };
         if set.linear_directories {
             size.many_names = size.many_names.min(2000);
         }
