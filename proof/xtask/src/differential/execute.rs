@@ -22,8 +22,9 @@ pub const SLOTS: usize = 10;
 /// Larger files are compared where they have data only.
 const WHOLE_BYTES_MAX: u64 = 4 << 20;
 const PAGE: usize = 4096;
-/// The flags of inodes that chattr(1) sets on finefs and on ext4.
-const SETTABLE: u32 = 0x2003_80ff;
+/// The flags of inodes that chattr(1) sets on finefs and on ext4. That of projects, which only one
+/// side may have, stays as it is.
+const SETTABLE: u32 = 0x0003_80ff;
 
 /// What an operation gives back when it succeeds.
 #[derive(Clone, PartialEq, Eq)]

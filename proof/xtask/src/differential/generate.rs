@@ -31,11 +31,16 @@ pub struct Shape {
     pub names: usize,
     /// Bytes of a block.
     pub block: u64,
+    /// True when a name may also be written in other case.
+    pub folds_case: bool,
 }
 
 /// How often O_DIRECT is used against its rules, for reading: when it refuses a write, the kernel's
 /// ext4 may have allocated blocks already.
 const UNALIGNED_PERCENT: u64 = 15;
+
+/// How often a name is written in other case, where that is the same name.
+const OTHER_CASE_PERCENT: u64 = 30;
 
 const SHORT: &[&str] = &[
     "a", "b", "c", "d", "e", "f", "g", "h", "link", "dir", "data", "x.y",
@@ -185,6 +190,14 @@ impl Generator {
     }
 
     fn name(&mut self) -> Vec<u8> {
+        let name = self.usual_name();
+        match self.shape.folds_case && self.rng.percent(OTHER_CASE_PERCENT) {
+            true => in_other_case(&name),
+            false => name,
+        }
+    }
+
+    fn usual_name(&mut self) -> Vec<u8> {
         match self.rng.below(100) {
             0..88 => self.rng.pick(SHORT).as_bytes().to_vec(),
             88..91 => vec![b'n'; 255],
@@ -227,6 +240,9 @@ impl Generator {
 
     /// Mostly the path itself; sometimes the same in another way, or something that cannot be.
     fn dressed(&mut self, path: Bytes) -> Bytes {
+        if self.shape.folds_case && self.rng.percent(OTHER_CASE_PERCENT) {
+            return Bytes(in_other_case(&path.0));
+        }
         if path.0.is_empty() || self.rng.percent(90) {
             return path;
         }
@@ -724,5 +740,32 @@ impl Generator {
                 path: self.existing(Some(FileType::Directory)),
             },
         }
+    }
+}
+
+/// Letters in capitals, or in small letters where there are none other; what is no UTF-8 as it is.
+fn in_other_case(name: &[u8]) -> Vec<u8> {
+    let Ok(text) = std::str::from_utf8(name) else {
+        return name.to_vec();
+    };
+    let capitals = text.to_uppercase();
+    match capitals == text {
+        true => text.to_lowercase().into_bytes(),
+        false => capitals.into_bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_case_is_other_and_comes_back() {
+        for (name, other) in [("a", "A"), ("ümläut €", "ÜMLÄUT €"), ("x.y/DIR", "X.Y/DIR")]
+        {
+            assert_eq!(in_other_case(name.as_bytes()), other.as_bytes());
+        }
+        assert_eq!(in_other_case(b"DIR"), b"dir");
+        assert_eq!(in_other_case(b"\xff"), b"\xff");
     }
 }

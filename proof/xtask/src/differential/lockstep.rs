@@ -42,6 +42,9 @@ pub struct Task {
     /// Files of the images have block maps
     #[arg(long)]
     pub without_extents: bool,
+    /// Directories of the images fold case
+    #[arg(long)]
+    pub folds_case: bool,
     /// Write each step down here before it is done
     #[arg(long)]
     pub log: Option<PathBuf>,
@@ -79,6 +82,7 @@ pub fn work(task: &Task) -> Result<()> {
         file_bytes: 200_000,
         names: 250,
         block: task.block,
+        folds_case: task.folds_case,
     };
     let mut generator = Generator::new(task.seed, shape);
     let mut log = task

@@ -74,8 +74,44 @@ pub struct Options {
     minimise: Option<PathBuf>,
 }
 
+/// A feature set that is run.
+struct Set {
+    /// Its name in [`sets::SETS`].
+    name: &'static str,
+    /// Features that the kernel's image lacks where this kernel cannot write such images: nothing
+    /// that a step can see hangs on them.
+    spared: Option<&'static str>,
+    /// What chattr(1) makes of the directory in which a worker works.
+    tops: &'static [&'static str],
+}
+
+const fn plain(name: &'static str) -> Set {
+    Set {
+        name,
+        spared: None,
+        tops: &[],
+    }
+}
+
 /// The feature sets that are run.
-const SETS: &[&str] = &["ext4", "ext4-1k", "ext3", "ext2", "ext4-inode128"];
+const SETS: &[Set] = &[
+    plain("ext4"),
+    plain("ext4-1k"),
+    plain("ext3"),
+    plain("ext2"),
+    plain("ext4-inode128"),
+    // All is of one project, and users come by chown. e2fsck compares what is counted for each with
+    // its own count.
+    Set {
+        spared: Some("^quota,^project"),
+        tops: &["-p", "7", "+P"],
+        ..plain("ext4-quota")
+    },
+    Set {
+        tops: &["+F"],
+        ..plain("ext4-casefold")
+    },
+];
 const IMAGE_MIB: u64 = 96;
 const WORKER_LIMIT: Duration = Duration::from_secs(1200);
 /// Below the mount, so that nothing leads out of it.
@@ -89,21 +125,27 @@ pub fn run(
     seed: u64,
     report: &mut Report,
 ) -> Result<()> {
-    for set in &options.image {
-        ensure!(
-            SETS.contains(&set.as_str()),
-            "no image {set:?}; there are {}",
-            SETS.join(", ")
-        );
+    let mut chosen: Vec<&Set> = SETS.iter().collect();
+    if !options.image.is_empty() {
+        let find = |name: &String| {
+            let names: Vec<&str> = SETS.iter().map(|set| set.name).collect();
+            let found = SETS.iter().find(|set| set.name == name);
+            found.with_context(|| format!("no image {name:?}; there are {}", names.join(", ")))
+        };
+        chosen = options.image.iter().map(find).collect::<Result<_>>()?;
     }
-    let chosen = SETS
-        .iter()
-        .filter(|set| options.image.is_empty() || options.image.iter().any(|name| name == *set));
-    let count = chosen.clone().count() as u64;
+    let name = |set: &Set| format!("differential/{}, {} processes", set.name, options.processes);
+    let mut runnable = Vec::new();
     for set in chosen {
+        match sets::find(set.name)?.is_known_to_the_kernel() {
+            true => runnable.push(set),
+            false => report.skip(&name(set), "this kernel cannot mount such images"),
+        }
+    }
+    let count = runnable.len() as u64;
+    for set in runnable {
         let operations = options.operations / count;
-        let name = format!("differential/{set}, {} processes", options.processes);
-        report.proof(&name, || {
+        report.proof(&name(set), || {
             let pair = Pair::new(server, parent, options, set, seed)?;
             match &options.minimise {
                 Some(log) => minimise::run(&pair, log),
@@ -146,7 +188,14 @@ fn write_out(roots: [BorrowedFd<'_>; 2]) -> Result<()> {
     Ok(())
 }
 
-/// Two images that were the same at first.
+/// True where this kernel can write such images.
+fn is_writable(image: &Path, scratch: &Scratch) -> Result<bool> {
+    let kernel = Server::new(Kind::Kernel, None)?;
+    let mounted = kernel.mount(What::Image(image), &scratch.subdir("kernel")?, &[]);
+    mounted.map_or(Ok(false), |mount| mount.unmount().map(|_| true))
+}
+
+/// Two images that were the same at first, but perhaps for [`Set::spared`].
 struct Pair<'a> {
     server: &'a Server,
     options: &'a Options,
@@ -156,6 +205,9 @@ struct Pair<'a> {
     unit_ns: Nanoseconds,
     block: u64,
     has_extents: bool,
+    set: &'static Set,
+    /// True when the kernel's image does without some features.
+    is_spared: bool,
 }
 
 /// A pair in its mounts.
@@ -177,18 +229,23 @@ impl<'a> Pair<'a> {
         server: &'a Server,
         parent: &Path,
         options: &'a Options,
-        set: &str,
+        set: &'static Set,
         seed: u64,
     ) -> Result<Self> {
         let scratch = Scratch::new_in(parent)?;
         std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755))?;
         let since = clock::now();
-        let found = sets::find(set)?;
-        found.make_image(&scratch.path().join("kernel.img"), IMAGE_MIB)?;
-        std::fs::copy(
-            scratch.path().join("kernel.img"),
-            scratch.path().join("finefs.img"),
-        )?;
+        let found = sets::find(set.name)?;
+        let by_kernel = scratch.path().join("kernel.img");
+        found.make_image(&by_kernel, IMAGE_MIB)?;
+        std::fs::copy(&by_kernel, scratch.path().join("finefs.img"))?;
+        let spared = match set.spared {
+            Some(features) if !is_writable(&by_kernel, &scratch)? => Some(features),
+            _ => None,
+        };
+        if let Some(features) = spared {
+            found.make_image_with(&by_kernel, IMAGE_MIB, &["-O", features])?;
+        }
         let unit_ns = match found.times {
             TimeRange::Nanoseconds34Bit => 0,
             TimeRange::Seconds32Bit => 1_000_000_000,
@@ -208,6 +265,8 @@ impl<'a> Pair<'a> {
             unit_ns,
             block,
             has_extents,
+            set,
+            is_spared: spared.is_some(),
         })
     }
 
@@ -260,8 +319,12 @@ impl<'a> Pair<'a> {
                 .round(round, now)
                 .with_context(|| format!("in round {round}"))?;
         }
+        let beside = match self.is_spared {
+            true => ", beside an image without some features",
+            false => "",
+        };
         Ok(format!(
-            "{} operations in {rounds} rounds {said}",
+            "{} operations in {rounds} rounds{beside} {said}",
             each * self.options.processes
         ))
     }
@@ -325,8 +388,13 @@ impl<'a> Pair<'a> {
     fn make_directories(&self, tree: &str) -> Result<()> {
         for side in ["kernel", "finefs"] {
             let dir = self.path(side).join(tree).join(DEPTH);
+            let is_new = !dir.exists();
             std::fs::create_dir_all(&dir)?;
             std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o777))?;
+            let is_spared = self.is_spared && side == "kernel";
+            if is_new && !is_spared && !self.set.tops.is_empty() {
+                run::ok(run::cmd("chattr", self.set.tops).arg(&dir))?;
+            }
             File::options()
                 .create(true)
                 .append(true)
@@ -348,6 +416,8 @@ impl<'a> Pair<'a> {
         command.args(["--unit-ns", &self.unit_ns.to_string()]);
         command.args(["--block", &self.block.to_string()]);
         command.args((!self.has_extents).then_some("--without-extents"));
+        let folds_case = sets::find(self.set.name)?.folds_case;
+        command.args(folds_case.then_some("--folds-case"));
         Ok(command)
     }
 
