@@ -3,10 +3,14 @@
 //! A tree is made, walked warm and cold (after the next mount) and removed, first without a limit
 //! and then under one; e2fsck must find nothing. Under the limit the server's resident size may
 //! never have been more than the limit and what a server takes without files; without it it must
-//! have been more, or the tree is too small to show anything. Times are told, not judged, but for
-//! `--times`: seconds depend on what else the machine does.
+//! have been more, or the tree is too small to show anything.
+//!
+//! Times are told, not judged, but for those of the walks with `--times`: under the limit they may
+//! take so many times what they take without. Seconds depend on what else the machine does, so both
+//! ways are then taken several times by turns, and the best of each counts.
 
 use crate::report::Report;
+use crate::soak::{BESIDE_CACHES_MIB, peak_kib};
 use anyhow::{Context, Result, ensure};
 use finefs_harness::cleanup::Scratch;
 use finefs_harness::run;
@@ -26,24 +30,42 @@ pub struct Options {
     /// The limit in MiB
     #[arg(long, default_value_t = 128)]
     cache_mib: u64,
-    /// Each step may take so many times what it takes without a limit
+    /// Each walk may take so many times what it takes without a limit
     #[arg(long)]
     times: Option<f64>,
 }
 
-/// What a server may take beyond its limit: its program, threads, and what its heap loses.
-const BESIDE_MIB: u64 = 64;
+/// Turns where times are judged.
+const TURNS: usize = 2;
 const UNLIMITED: &str = "cache=1t";
 
 const DIRECTORY_FILES: u64 = 1000;
 /// One file in so many has content.
 const FILLED: u64 = 8;
-const STEPS: [&str; 4] = ["create", "walk", "walk anew", "remove"];
+/// Their names, and whether `--times` judges them.
+const STEPS: [(&str, bool); 4] = [
+    ("create", false),
+    ("walk", true),
+    ("walk anew", true),
+    ("remove", false),
+];
 
-/// What was seen of one run: seconds of each step, and the largest resident size.
+/// What was seen of a way: seconds of each step, the best of its turns, and the largest resident
+/// size.
 struct Seen {
     seconds: [f64; 4],
     peak_kib: u64,
+}
+
+impl Seen {
+    const NOTHING: Seen = Seen {
+        seconds: [f64::INFINITY; 4],
+        peak_kib: 0,
+    };
+
+    fn took(&mut self, step: usize, seconds: f64) {
+        self.seconds[step] = self.seconds[step].min(seconds);
+    }
 }
 
 /// Runs both.
@@ -51,8 +73,12 @@ pub fn run(server: &Server, parent: &Path, options: &Options, report: &mut Repor
     let scratch = Scratch::new_in(parent)?;
     let (files, cache_mib) = (options.files, options.cache_mib);
     report.proof(&format!("memory/{files} files, {cache_mib} MiB"), || {
-        let free = run_once(server, &scratch, options, UNLIMITED)?;
-        let bound = run_once(server, &scratch, options, &format!("cache={cache_mib}m"))?;
+        let limit = format!("cache={cache_mib}m");
+        let (mut free, mut bound) = (Seen::NOTHING, Seen::NOTHING);
+        for _ in 0..options.times.map_or(1, |_| TURNS) {
+            run_once(server, &scratch, options, UNLIMITED, &mut free)?;
+            run_once(server, &scratch, options, &limit, &mut bound)?;
+        }
         judge(&free, &bound, options)
     });
     Ok(())
@@ -63,15 +89,16 @@ fn judge(free: &Seen, bound: &Seen, options: &Options) -> Result<String> {
         "peak {} KiB, without a limit {} KiB;",
         bound.peak_kib, free.peak_kib
     );
-    for (step, (bound, free)) in STEPS.iter().zip(bound.seconds.iter().zip(&free.seconds)) {
+    let seconds = bound.seconds.iter().zip(&free.seconds);
+    for ((step, is_judged), (bound, free)) in STEPS.iter().zip(seconds) {
         write!(note, " {step} {bound:.1} s, {free:.1} s;")?;
-        let is_slow = options.times.is_some_and(|times| *bound > free * times);
+        let most = options.times.filter(|_| *is_judged);
         ensure!(
-            !is_slow,
+            most.is_none_or(|times| *bound <= free * times),
             "{step} takes {bound:.1} s, without a limit {free:.1} s"
         );
     }
-    let most_kib = (options.cache_mib + BESIDE_MIB) << 10;
+    let most_kib = (options.cache_mib + BESIDE_CACHES_MIB) << 10;
     ensure!(
         bound.peak_kib <= most_kib,
         "{note} more than {most_kib} KiB"
@@ -80,25 +107,28 @@ fn judge(free: &Seen, bound: &Seen, options: &Options) -> Result<String> {
     Ok(note)
 }
 
-fn run_once(server: &Server, scratch: &Scratch, options: &Options, cache: &str) -> Result<Seen> {
+/// One turn of a way.
+fn run_once(
+    server: &Server,
+    scratch: &Scratch,
+    options: &Options,
+    cache: &str,
+    seen: &mut Seen,
+) -> Result<()> {
     let image = scratch.path().join("memory.img");
     make_image(&image, options.files)?;
     let dir = scratch.subdir("mnt")?;
-    let mut seen = Seen {
-        seconds: [0.0; 4],
-        peak_kib: 0,
-    };
     let mount = server.mount_in_foreground(What::Image(&image), &dir, &[cache])?;
-    seen.seconds[0] = timed(|| create(&dir, options.files))?;
-    seen.seconds[1] = timed(|| walk(&dir, options.files))?;
-    end(mount, &mut seen)?;
+    seen.took(0, timed(|| create(&dir, options.files))?);
+    seen.took(1, timed(|| walk(&dir, options.files))?);
+    end(mount, seen)?;
     let mount = server.mount_in_foreground(What::Image(&image), &dir, &[cache])?;
-    seen.seconds[2] = timed(|| walk(&dir, options.files))?;
-    seen.seconds[3] = timed(|| remove(&dir, options.files))?;
-    end(mount, &mut seen)?;
+    seen.took(2, timed(|| walk(&dir, options.files))?);
+    seen.took(3, timed(|| remove(&dir, options.files))?);
+    end(mount, seen)?;
     sets::fsck(&image)?;
     fs::remove_file(&image)?;
-    Ok(seen)
+    Ok(())
 }
 
 /// Takes note of the largest resident size there was, and unmounts.
@@ -106,11 +136,7 @@ fn end(mount: Mount, seen: &mut Seen) -> Result<()> {
     let pid = mount
         .server_pid()
         .context("the server is no child of ours")?;
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    let peak_kib = number.context("no VmHWM")?.parse()?;
-    seen.peak_kib = seen.peak_kib.max(peak_kib);
+    seen.peak_kib = seen.peak_kib.max(peak_kib(pid)?);
     mount.unmount()?;
     Ok(())
 }
@@ -181,4 +207,32 @@ fn remove(dir: &Path, files: u64) -> Result<()> {
         fs::remove_dir_all(dir.join(format!("directory{directory}")))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_walks_are_judged_by_their_times() {
+        let seen = |seconds, peak_mib: u64| Seen {
+            seconds,
+            peak_kib: peak_mib << 10,
+        };
+        let options = |times| Options {
+            files: 0,
+            cache_mib: 8,
+            times,
+        };
+        let free = seen([1.0; 4], 100);
+        let slow = seen([3.0, 2.0, 2.0, 3.0], 72);
+        judge(&free, &slow, &options(Some(2.0))).unwrap();
+        judge(&free, &seen([1.0; 4], 73), &options(None)).unwrap_err();
+        for walk in [1, 2] {
+            let mut slow = seen([1.0; 4], 72);
+            slow.seconds[walk] = 2.1;
+            judge(&free, &slow, &options(None)).unwrap();
+            judge(&free, &slow, &options(Some(2.0))).unwrap_err();
+        }
+    }
 }

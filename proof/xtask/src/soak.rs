@@ -5,7 +5,9 @@
 //! and remove files, read them back and compare, and sync some. A file that is never removed leaves
 //! them so little room that they meet ENOSPC all the time, which is no failure. Afterwards `e2fsck
 //! -fn` must find nothing, and the memory of the server must not have grown: the median of its
-//! resident size in the last quarter of the time against that in the second.
+//! resident size in the last quarter of the time against that in the second. Under a limit of its
+//! caches (`--cache-mib`) it may never have been more than that and what a server takes without
+//! files.
 
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
@@ -43,6 +45,9 @@ pub struct Options {
     /// The feature set of the image
     #[arg(long, default_value = "ext4")]
     set: String,
+    /// A limit of the server's caches in MiB
+    #[arg(long)]
+    cache_mib: Option<u64>,
 }
 
 impl Options {
@@ -76,22 +81,31 @@ pub fn run(
     let scratch = Scratch::new_in(parent)?;
     let image = scratch.path().join("soak.img");
     sets::find(&options.set)?.make_image(&image, options.image_mib)?;
-    let name = format!(
+    let limit = options.cache_mib.map(|mib| format!("cache={mib}m"));
+    let mut name = format!(
         "soak/{} processes, {} s",
         options.processes,
         options.length_seconds()
     );
+    name.extend(limit.iter().flat_map(|limit| [", ", limit.as_str()]));
     report.proof(&name, || {
         let dir = scratch.subdir("mnt")?;
-        let mount = server.mount_in_foreground(What::Image(&image), &dir, &[DATA_CACHE])?;
+        let mut mount_options = vec![DATA_CACHE];
+        mount_options.extend(limit.as_deref());
+        let mount = server.mount_in_foreground(What::Image(&image), &dir, &mount_options)?;
         let server_pid = mount
             .server_pid()
             .context("the server is no child of ours")?;
         leave_room(&dir, options.room_mib)?;
         let resident = work(&dir, server_pid, options, seed)?;
+        let peak_kib = peak_kib(server_pid)?;
         mount.unmount()?;
         sets::fsck(&image)?;
-        judge_memory(&resident)
+        if let Some(mib) = options.cache_mib {
+            judge_peak(peak_kib, mib)?;
+        }
+        let judged = judge_memory(&resident)?;
+        Ok(format!("{judged}, peak {peak_kib} KiB"))
     });
     Ok(())
 }
@@ -149,13 +163,39 @@ fn work(dir: &Path, server_pid: u32, options: &Options, seed: u64) -> Result<Vec
 }
 
 pub(crate) fn resident_kib(pid: u32) -> Result<u64> {
+    status_kib(pid, "VmRSS")
+}
+
+/// The largest resident size that a process ever had, in KiB.
+pub(crate) fn peak_kib(pid: u32) -> Result<u64> {
+    status_kib(pid, "VmHWM")
+}
+
+/// A line of `/proc/PID/status`; see proc_pid_status(5).
+fn status_kib(pid: u32, field: &str) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
+    let mut lines = status.lines().filter_map(|line| line.split_once(':'));
+    let (_, value) = lines
+        .find(|(name, _)| *name == field)
+        .with_context(|| format!("no {field}"))?;
+    let number = value.split_whitespace().next().unwrap_or_default();
     number
-        .context("no VmRSS")?
         .parse()
-        .context("VmRSS is a number")
+        .with_context(|| format!("{field} is a number"))
+}
+
+/// What a server may take beyond the limit of its caches: its program, threads, and what its heap
+/// loses.
+pub(crate) const BESIDE_CACHES_MIB: u64 = 64;
+
+/// Under a limit of its caches a server's largest resident size is bounded.
+fn judge_peak(peak_kib: u64, cache_mib: u64) -> Result<()> {
+    let most_kib = (cache_mib + BESIDE_CACHES_MIB) << 10;
+    ensure!(
+        peak_kib <= most_kib,
+        "the server had {peak_kib} KiB, more than {most_kib} KiB"
+    );
+    Ok(())
 }
 
 /// The resident sizes of a server over the time, in KiB, must not grow.
@@ -366,5 +406,12 @@ mod tests {
         judge_memory(&steady).unwrap();
         let growing: Vec<u64> = (0..100).map(|at| 50_000 + at * 500).collect();
         judge_memory(&growing).unwrap_err();
+    }
+
+    #[test]
+    fn a_peak_beyond_the_limit_is_found() {
+        judge_peak(192 << 10, 128).unwrap();
+        judge_peak((192 << 10) + 1, 128).unwrap_err();
+        assert!(peak_kib(std::process::id()).unwrap() > 0);
     }
 }

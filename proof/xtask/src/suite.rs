@@ -146,12 +146,23 @@ impl Options {
             ("boot", Vec::new()),
             (
                 "memory",
-                by_size(&["--files", "100000", "--cache-mib", "8"], &[]),
+                by_size(
+                    &["--files", "100000", "--cache-mib", "8"],
+                    &["--times", "2"],
+                ),
             ),
-            ("soak", by_size(&["--seconds", "20"], &["--minutes", "30"])),
+            (
+                "soak",
+                by_size(
+                    &["--seconds", "20", "--cache-mib", "128"],
+                    &["--minutes", "30"],
+                ),
+            ),
             ("matrix", by_size(&["--quick"], &[])),
         ];
         if self.full {
+            let limited = ["--minutes", "10", "--cache-mib", "128"];
+            proofs.push(("soak", limited.map(String::from).into()));
             // Seven minutes, of a guest without instructions for AES.
             proofs.push(("encrypted", Vec::new()));
             // Its packages are large.
