@@ -64,6 +64,8 @@ pub struct Options {
     pub has_writeback_cache: bool,
     /// Extended attributes can be read and set.
     pub has_xattrs: bool,
+    /// What is made gets the label of the kernel's security module, as an extended attribute.
+    pub has_labels: bool,
     /// Number of server threads; `None` chooses.
     pub threads: Option<usize>,
     /// The kernel checks access also where only root can use the mount.
@@ -97,6 +99,7 @@ impl Default for Options {
             notes_directories: true,
             has_writeback_cache: false,
             has_xattrs: true,
+            has_labels: false,
             threads: None,
             checks_root: false,
             makes_root: false,

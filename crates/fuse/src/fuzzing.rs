@@ -33,8 +33,8 @@ impl Server {
     }
 
     /// Serves the request `code` about `node`, whose structure and names are in `body`, at its end
-    /// an extension of so many units of eight bytes; the answer goes into `space`. Gives its length,
-    /// or an errno; nothing for what is not answered.
+    /// an extension of so many units of eight bytes; the answer goes into `space`. Gives its
+    /// length, or an errno; nothing for what is not answered.
     pub fn serve(
         &mut self,
         code: u32,

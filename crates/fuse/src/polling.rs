@@ -89,8 +89,8 @@ impl Polling {
         !self.has_battery_power.load(Ordering::Relaxed)
     }
 
-    /// Waits for a request: looks for one (`is_there`), then sleeps (`sleep`). There may be none when
-    /// it returns.
+    /// Waits for a request: looks for one (`is_there`), then sleeps (`sleep`). There may be none
+    /// when it returns.
     pub(crate) fn wait(
         &self,
         window: &mut Window,

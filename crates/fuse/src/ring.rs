@@ -66,8 +66,8 @@ const SQE_LENGTH_AT: usize = 24;
 
 /// Names and small values are copied out of the payload, so that the answer can go there at once.
 const SCRATCH_BYTES: usize = 8192;
-/// Enough for the answer to any request with a large payload (WRITE, SETXATTR, MKNOD with a security
-/// context).
+/// Enough for the answer to any request with a large payload (WRITE, SETXATTR, MKNOD with a
+/// security context).
 const SMALL_ANSWER_BYTES: usize = 256;
 
 const PAGE_BYTES: usize = 4096;

@@ -113,7 +113,9 @@ impl Mount {
                 && options.has_xattrs
                 && attached.checks_permissions
                 && options.view.umask.is_none(),
-            has_labels: options.has_xattrs && namespace.geometry().new_form.has_xattrs,
+            has_labels: options.has_labels
+                && options.has_xattrs
+                && namespace.geometry().new_form.has_xattrs,
         };
         let agreed = shake_hands(&device, requested);
         if agreed

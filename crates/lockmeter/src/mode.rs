@@ -3,8 +3,8 @@
 //! # Data model
 //! `ACTIVE` says what acquisitions that do not wait have to do. It follows from the mode, whether
 //! there is a threshold for holdings, and of how many holdings one is timed; mode and sampling are
-//! what the program has set, and what leases want beside it. The settings are under a mutex, so that
-//! the words made of them say the same in the end.
+//! what the program has set, and what leases want beside it. The settings are under a mutex, so
+//! that the words made of them say the same in the end.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -1,8 +1,8 @@
 //! Instructions that only one thread may execute at a time, counted for each operation on an image.
 //!
 //! They are counted under valgrind's callgrind by symbol ([`ALONE`]): commits, but for what one
-//! does as one of several threads (`own_share`), which others would do as well; the end of a generation,
-//! before which all shards are folded; and the write-out of file data before a commit.
+//! does as one of several threads (`own_share`), which others would do as well; the end of a
+//! generation, before which all shards are folded; and the write-out of file data before a commit.
 //! Each operation is counted twice, with and without the operations themselves, and the difference
 //! is what they cost: instructions of this process, not those of the kernel, so what one thread
 //! hands to the device counts for its calls alone.

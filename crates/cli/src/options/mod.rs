@@ -265,10 +265,10 @@ mod tests {
 
     /// As unlike the default as it can be.
     fn unlike() -> MountOptions {
-        let list = "ro,suid,dev,noexec,nosymfollow,sync,dirsync,noatime,nodiratime,grpid,noacl,nobarrier,\
-                    noxattr,writeback_cache,noio_uring,allow_other,default_permissions,debug,\
-                    errors=panic,commit=77,discard,threads=9,locking=big-spin,offset=7k,cpu_latency=7,\
-                    usrquota,remount";
+        let list = "ro,suid,dev,noexec,nosymfollow,sync,dirsync,noatime,nodiratime,grpid,noacl,\
+                    nobarrier,noxattr,security_label,writeback_cache,noio_uring,allow_other,\
+                    default_permissions,debug,errors=panic,commit=77,discard,threads=9,\
+                    locking=big-spin,offset=7k,cpu_latency=7,usrquota,remount";
         parse(list).unwrap()
     }
 

@@ -200,6 +200,15 @@ static ACCESS: &[Row] = &[
         ),
     ),
     row(
+        &["security_label"],
+        Done(
+            set!(|o| o.kernel.has_labels = true),
+            "store the label that the kernel's security module (SELinux, Smack) gives to what is \
+             made here: the policy's for this mount, which may not be the one that the image is to \
+             have",
+        ),
+    ),
+    row(
         &["grpid", "bsdgroups"],
         Done(
             set!(|o| o.has_bsd_groups = true),

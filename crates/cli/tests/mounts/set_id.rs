@@ -133,8 +133,8 @@ fn a_program_of_a_member_keeps_set_gid_where_the_directory_gives_its_group() {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             for (name, group, left) in [("member", GROUP, 0o2755), ("other", 51, 0o755)] {
                 let make = format!(
-                    "python3 -c 'import os; os.open(\"{name}\", os.O_CREAT, 0o2755)'; mkdir {name}d; \
-                     ln -s x {name}l"
+                    "python3 -c 'import os; os.open(\"{name}\", os.O_CREAT, 0o2755)'; \
+                     mkdir {name}d; ln -s x {name}l"
                 );
                 run_as(SOMEBODY, group, &make, &path);
                 let made = fs::metadata(path.join(name)).unwrap();

@@ -665,8 +665,8 @@ pub trait Store: Send + Sync + 'static {
         Error::NoSpace
     }
 
-    /// Gives back a reservation that was never logged, or whose operation cancelled out with others.
-    /// Called within operations: it must not wait for a commit.
+    /// Gives back a reservation that was never logged, or whose operation cancelled out with
+    /// others. Called within operations: it must not wait for a commit.
     fn unreserve(&self, blocks: u64);
 
     /// Checks that an inode's xattrs, as they would be, fit (ENOSPC, E2BIG or ERANGE if not),

@@ -33,8 +33,9 @@
 //!    the inode, its other names are gone: it is the record of the last name, or the last
 //!    reference's, which comes after that under the same lock.
 //! 2. Whoever folds or merges takes that lock for a moment when it meets the record, before the
-//!    number is handed on (`Folded::cancel`, `Inodes::take_in` of `merge`). So the last name is gone, too. It
-//!    cannot deadlock: whoever holds the lock of an inode waits neither for a fold nor a commit.
+//!    number is handed on (`Folded::cancel`, `Inodes::take_in` of `merge`). So the last name
+//!    is gone, too. It cannot deadlock: whoever holds the lock of an inode waits neither for a fold
+//!    nor a commit.
 //! 3. A lookup that found the name before it went, and looks the number up after it came free,
 //!    meets the mark OUT (`lookup`).
 //!
@@ -48,7 +49,8 @@
 //! at the moment keeps what it was given, and the commit is tried again. See `health`.
 //!
 //! # May use
-//! `base`, `schemes`, `names` and `inode`. No operation: a commit does not know what a namespace is.
+//! `base`, `schemes`, `names` and `inode`. No operation: a commit does not know what a namespace
+//! is.
 
 mod batch_size;
 pub(crate) mod committer;

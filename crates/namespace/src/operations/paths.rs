@@ -30,8 +30,8 @@ pub struct OpenHow {
     pub last_link: LastLink,
     /// ENOTDIR for anything else (O_DIRECTORY).
     pub is_directory_wanted: bool,
-    /// How reads through it set the access time. EPERM for [`AtimeUpdate::Never`] (O_NOATIME) on what
-    /// the caller does not own, unless it is opened without access.
+    /// How reads through it set the access time. EPERM for [`AtimeUpdate::Never`] (O_NOATIME) on
+    /// what the caller does not own, unless it is opened without access.
     pub atime: AtimeUpdate,
 }
 

@@ -33,7 +33,7 @@ fn sectors(ns: &Namespace, ino: Ino) -> u64 {
 
 fn set_flags(ns: &Namespace, ino: Ino, flags: FileFlags) {
     const BOTH: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND_ONLY);
-    let change = |before: FileFlags| before - BOTH | flags;
+    let change = |before: FileFlags| (before - BOTH) | flags;
     ns.set_flags(&Caller::root(), ino, change).unwrap();
 }
 

@@ -609,7 +609,8 @@ impl Store for CheckedStore {
     }
 
     fn close(&self) -> Result<()> {
-        self.commits_at_close.store(self.commits(), Ordering::SeqCst);
+        self.commits_at_close
+            .store(self.commits(), Ordering::SeqCst);
         Ok(())
     }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 /// More lines than this are two things.
 const MOST_LINES: usize = 800;
 
-/// Comments and prose end here, as code does by rustfmt; rows of tables, examples and the targets of
-/// links need not.
+/// Comments and prose end here, as code does by rustfmt; rows of tables, examples and the targets
+/// of links need not.
 const MOST_COLUMNS: usize = 100;
 
 /// Paths that exist on one machine only. Put together here so that this file passes its own rule.
