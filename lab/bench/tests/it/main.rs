@@ -5,5 +5,6 @@ mod mounted;
 mod real_tools;
 mod run;
 mod run_shared_file;
+mod sequential;
 mod studies_page;
 mod usage;
