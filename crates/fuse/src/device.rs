@@ -10,9 +10,9 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::Setter;
 use rustix::time::Timespec;
@@ -21,7 +21,7 @@ use zerocopy::IntoBytes;
 use crate::abi::{InHeader, InvalidateNodeOut, NOTIFY_INVALIDATE_NODE, OutHeader};
 use crate::adapter::{Adapter, Notified, Refusal};
 use crate::negotiate::REQUEST_BYTES_MAX;
-use crate::polling::{Polling, Window};
+use crate::polling::{Looked, Polling, Window};
 use crate::request::{self, Message};
 use crate::waiting::{Deferred, Reason, Reply};
 
@@ -143,20 +143,24 @@ impl Device {
         let mut buffer = request_buffer();
         let mut space = vec![0; REQUEST_BYTES_MAX as usize];
         let mut window = Window::default();
-        if polling.is_some() {
-            rustix::fs::fcntl_setfl(self.as_fd(), OFlags::NONBLOCK)?;
-        }
         loop {
-            match self.receive(&mut buffer)? {
+            let began = Instant::now();
+            let looked = match polling {
+                Some(polling) => polling.look(&mut window, || self.has_request())?,
+                None => Looked::InVain,
+            };
+            if looked == Looked::Beside {
+                continue;
+            }
+            let received = self.receive(&mut buffer)?;
+            if looked == Looked::InVain {
+                window.learn(began.elapsed());
+            }
+            match received {
                 Received::Request(message) => {
                     self.serve_one(adapter, &message, &mut space, deferred);
                 }
-                Received::Nothing => match polling {
-                    Some(polling) => {
-                        polling.wait(&mut window, || self.has_request(), || self.wait())?;
-                    }
-                    None => self.wait()?,
-                },
+                Received::Nothing => self.wait()?,
                 Received::End => return Ok(()),
             }
         }
@@ -169,7 +173,8 @@ impl Device {
         Ok(count > 0)
     }
 
-    /// Waits until there is something to read, or the end: where the device does not block.
+    /// Waits until there is something to read, or the end: for a thread that shares the device with
+    /// another, which has told it not to block.
     fn wait(&self) -> io::Result<()> {
         let mut wanted = [PollFd::new(&self.0, PollFlags::IN)];
         rustix::io::retry_on_intr(|| rustix::event::poll(&mut wanted, None))?;

@@ -40,6 +40,9 @@ const WANTED: u64 = init::ASYNC_READ
 /// From this minor version on the head of a request tells how long what is appended to it is.
 const EXTENSION_LENGTH_MINOR: u32 = 38;
 
+/// Kernels that know this minor version (Linux 5.11) drop pages of what is copied over.
+const COPY_MINOR: u32 = 32;
+
 /// What the mount would like beyond that.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requested {
@@ -67,6 +70,8 @@ pub(crate) struct Negotiated {
     pub checks_acls: bool,
     /// SETXATTR says whether the set-gid bit has to go.
     pub has_setxattr_flags: bool,
+    /// The kernel may keep pages of a range that was copied over, as before Linux 5.8.
+    pub keeps_copied_pages: bool,
 }
 
 /// The largest request in the kernel's pages, which are larger than 4 KiB on some machines.
@@ -149,6 +154,7 @@ pub(crate) fn answer_init(
         has_ring: agreed & init::OVER_IO_URING != 0,
         checks_acls: agreed & init::POSIX_ACL != 0,
         has_setxattr_flags: agreed & init::SETXATTR_EXT != 0,
+        keeps_copied_pages: asked.minor < COPY_MINOR,
     };
     InitAnswer::Agreed(Box::new(out), negotiated)
 }

@@ -7,8 +7,8 @@
 //!
 //! # How
 //! As KVM's halt polling: a thread looks for as long as its window says, then sleeps. The window
-//! grows where the request came soon enough that looking longer would have met it, and goes where
-//! it did not. None looks where there is no other CPU for the program, nor on battery, unless asked
+//! grows where the request came soon enough that looking longer would have met it, and closes where
+//! it did not, or where others have use for the CPU. None looks where there is no other CPU for the program, nor on battery, unless asked
 //! for.
 //!
 //! One thread looks at a time. The others do not sleep at the device meanwhile, where each request
@@ -29,6 +29,9 @@ const WINDOW_MAX: Duration = Duration::from_micros(200);
 
 /// How often threads read the device while another looks.
 const BESIDE: Duration = Duration::from_millis(1);
+
+/// Between two looks a thread that takes longer has lost its CPU meanwhile.
+const LOST: Duration = Duration::from_micros(50);
 
 /// So many seconds what the power is from is known.
 const POWER_SECONDS: u64 = 1;
@@ -89,51 +92,67 @@ impl Polling {
         !self.has_battery_power.load(Ordering::Relaxed)
     }
 
-    /// Waits for a request: looks for one (`is_there`), then sleeps (`sleep`). There may be none
-    /// when it returns.
-    pub(crate) fn wait(
+    /// Looks for a request by `is_there` for as long as the window says.
+    pub(crate) fn look(
         &self,
         window: &mut Window,
         mut is_there: impl FnMut() -> io::Result<bool>,
-        sleep: impl FnOnce() -> io::Result<()>,
-    ) -> io::Result<()> {
-        let began = Instant::now();
-        if window.0 > Duration::ZERO && self.may_look() {
-            if self.is_taken.swap(true, Ordering::Acquire) {
-                std::thread::sleep(BESIDE);
-                return Ok(());
-            }
-            let found = look(began, window.0, &mut is_there);
-            self.is_taken.store(false, Ordering::Release);
-            if found? {
-                return Ok(());
-            }
+    ) -> io::Result<Looked> {
+        if window.0 == Duration::ZERO || !self.may_look() {
+            return Ok(Looked::InVain);
         }
-        sleep()?;
-        window.learn(began.elapsed());
-        Ok(())
+        if self.is_taken.swap(true, Ordering::Acquire) {
+            std::thread::sleep(BESIDE);
+            return Ok(match is_there()? {
+                true => Looked::Found,
+                false => Looked::Beside,
+            });
+        }
+        let found = look(window, &mut is_there);
+        self.is_taken.store(false, Ordering::Release);
+        Ok(match found? {
+            true => Looked::Found,
+            false => Looked::InVain,
+        })
     }
 }
 
-fn look(
-    began: Instant,
-    window: Duration,
-    is_there: &mut dyn FnMut() -> io::Result<bool>,
-) -> io::Result<bool> {
-    while began.elapsed() < window {
+/// What a look came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Looked {
+    /// There is a request, or the end has come.
+    Found,
+    /// There was none: sleep until there is.
+    InVain,
+    /// Another thread looks. Look again.
+    Beside,
+}
+
+/// The window closes for a thread that lost its CPU: others have use for that.
+fn look(window: &mut Window, is_there: &mut dyn FnMut() -> io::Result<bool>) -> io::Result<bool> {
+    let began = Instant::now();
+    let mut last = Duration::ZERO;
+    loop {
         for _ in 0..PAUSES {
             std::hint::spin_loop();
         }
         if is_there()? {
             return Ok(true);
         }
+        let now = began.elapsed();
+        if now - last > LOST {
+            window.0 = Duration::ZERO;
+        }
+        if now >= window.0 {
+            return Ok(false);
+        }
+        last = now;
     }
-    Ok(false)
 }
 
 impl Window {
-    /// A request came after so long a sleep.
-    fn learn(&mut self, waited: Duration) {
+    /// A request came after so long a wait.
+    pub(crate) fn learn(&mut self, waited: Duration) {
         self.0 = match waited < WINDOW_MAX {
             true => (self.0 * 2).clamp(WINDOW_MIN, WINDOW_MAX),
             false => Duration::ZERO,
@@ -146,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_grow_while_requests_come_soon_and_go_when_they_do_not() {
+    fn windows_grow_while_requests_come_soon_and_close_when_they_do_not() {
         let mut window = Window::default();
         window.learn(Duration::from_micros(100));
         assert_eq!(window.0, WINDOW_MIN);
@@ -159,30 +178,27 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_looks_at_a_time_and_the_others_do_not_sleep_at_the_device() {
+    fn one_thread_looks_at_a_time_and_the_others_come_back() {
         let polling = Polling::new(true);
-        let mut window = Window(WINDOW_MAX);
+        let mut window = Window(Duration::from_secs(60));
         let mut looks = 0;
-        let found = || {
+        let third = || {
             looks += 1;
             Ok(looks == 3)
         };
-        let no_sleep = || panic!("it was found");
-        polling.wait(&mut window, found, no_sleep).expect("found");
-        assert_eq!(looks, 3);
+        // Where the machine is busy the thread loses its CPU.
+        let looked = polling.look(&mut window, third).expect("no error");
+        let lost = window.0 == Duration::ZERO;
+        assert!(looked == Looked::Found || lost && looked == Looked::InVain);
+        let mut window = Window(WINDOW_MAX);
         polling.is_taken.store(true, Ordering::Relaxed);
-        let no_look = || panic!("another looks");
-        let no_sleep = || panic!("another looks");
-        polling
-            .wait(&mut window, no_look, no_sleep)
-            .expect("no error");
-        let mut window = Window::default();
-        let mut has_slept = false;
-        let sleep = || {
-            has_slept = true;
-            Ok(())
-        };
-        polling.wait(&mut window, no_look, sleep).expect("no error");
-        assert!(has_slept);
+        let beside = polling.look(&mut window, || Ok(false));
+        assert_eq!(beside.expect("no error"), Looked::Beside);
+        let found = polling.look(&mut window, || Ok(true));
+        assert_eq!(found.expect("no error"), Looked::Found);
+        let mut closed = Window::default();
+        let no_look = || panic!("its window is closed");
+        let looked = polling.look(&mut closed, no_look).expect("no error");
+        assert_eq!(looked, Looked::InVain);
     }
 }

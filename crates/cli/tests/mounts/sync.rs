@@ -68,6 +68,13 @@ fn synchronous_writes_are_on_the_image_when_they_return() {
     assert_eq!(content, None);
     let content = survives("sync", |path| fs::write(path, DATA).unwrap());
     assert!(content.as_deref() == Some(DATA), "option sync");
+    // copy_file_range(2)
+    let content = survives("sync", |path| {
+        let from = path.with_file_name("from");
+        fs::write(&from, DATA).unwrap();
+        assert_eq!(fs::copy(&from, path).unwrap(), DATA.len() as u64);
+    });
+    assert!(content.as_deref() == Some(DATA), "option sync, copied");
     let content = survives("writeback_cache", |path| {
         let mut file = File::create(path).unwrap();
         file.write_all(DATA).unwrap();

@@ -46,7 +46,16 @@ impl Adapter {
         if fields.flags != 0 {
             return Err(Failure::Errno(libc::EINVAL));
         }
+        // The kernel does not drop its pages of the destination.
+        if self.negotiated.keeps_copied_pages {
+            return Err(Failure::Errno(libc::ENOSYS));
+        }
         let namespace = &*self.namespace;
+        // The kernel does not wait for a copy to be durable as for a write: with this answer it
+        // writes. (`sync` has this too.)
+        if namespace.has_synchronous_directories() {
+            return Err(Failure::Errno(libc::EOPNOTSUPP));
+        }
         let from = (self.numbers.ino(header.node), fields.offset);
         let to = (self.numbers.ino(fields.node_out), fields.offset_out);
         let end = match self.negotiated.has_writeback_cache {

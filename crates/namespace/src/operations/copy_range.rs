@@ -6,14 +6,18 @@
 //! the source meanwhile may find some parts copied from before and others from after. So it is with
 //! a program that reads and writes.
 //!
-//! A hole stays one where the destination has no data; data that it has there is punched out. An
-//! unwritten extent of the source counts as a hole, and one of the destination stays allocated.
+//! A hole stays one where the destination has no data; where it has some, all blocks that lie there
+//! go. An unwritten extent of the source counts as a hole.
 //!
-//! A copy ends early at the end of the source, after [`COPY_BYTES`] of data, and at the first
-//! failure after something was copied: the next call tells of that.
+//! A copy ends early at the end of the source, after [`COPY_BYTES`] of data or [`COPY_TIME`], and at
+//! the first failure after something was copied: the next call tells of that.
+//!
+//! Files with the flag `S` are refused: the kernel does not say when a copy has to be durable.
 //!
 //! # References
 //! copy_file_range(2); Linux `fs/read_write.c`, `generic_copy_file_checks`.
+
+use std::time::{Duration, Instant};
 
 use crossbeam_epoch::Guard;
 
@@ -27,13 +31,14 @@ use crate::namespace::Namespace;
 use crate::operations::data::{File, Origin, Written, check_write};
 use crate::operations::mapping::written_ranges;
 use crate::operations::pending::Pending;
-use crate::operations::sync::SyncScope;
 use crate::schemes::{Call, DataGuard};
 
 /// So much data is copied at once, at most.
 const PIECE_BYTES: u64 = 1 << 20;
-/// So much data is copied by one call, at most: others wait for its thread meanwhile.
+/// So much data is copied by one call, and so long, at most: others wait for its thread meanwhile,
+/// and whoever asked cannot be killed.
 const COPY_BYTES: u64 = 64 << 20;
+const COPY_TIME: Duration = Duration::from_millis(50);
 
 /// Where the source of a copy ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +64,7 @@ enum Part {
 impl Namespace {
     /// How many bytes of `length_bytes` a copy between these places can be about: none at the end
     /// of the source. EFBIG where the destination is at the end of the largest file, EINVAL where
-    /// the ranges overlap.
+    /// the ranges overlap, EOPNOTSUPP where each change of it has to be durable at once.
     pub fn copy_length(
         &self,
         (source, from_bytes): (Ino, u64),
@@ -71,6 +76,9 @@ impl Namespace {
         let from = self.inode(source, &operation.guard)?;
         let to = self.inode(target, &operation.guard)?;
         from.file().and_then(|_| to.file())?;
+        if to.flags().contains(FileFlags::SYNC) {
+            return Err(Error::NotSupported);
+        }
         let left = match end {
             SourceEnd::Size => from.size_bytes().saturating_sub(from_bytes),
             SourceEnd::Beyond => u64::MAX - from_bytes,
@@ -99,10 +107,10 @@ impl Namespace {
         end: SourceEnd,
     ) -> Result<u64> {
         let length = self.copy_length(from, to, length_bytes, end)?;
+        let (began, size) = (Instant::now(), self.attributes(from.0)?.size_bytes);
         let (mut done, mut data) = (0, 0);
-        let mut is_synchronous = false;
         let mut buffer = Vec::new();
-        while done < length && data < COPY_BYTES {
+        while done < length && data < COPY_BYTES && (done == 0 || began.elapsed() < COPY_TIME) {
             let place = (from.0, from.1 + done);
             let there = to.1 + done;
             // Pieces end where the destination's blocks do.
@@ -116,21 +124,21 @@ impl Namespace {
                         self.copy_data(to.0, there, &buffer[..count])
                     }
                     (Part::Hole(count), _) => self.copy_hole(to.0, (there, there + count)),
-                    (Part::End, SourceEnd::Size) => Ok((0, false)),
-                    (Part::End, SourceEnd::Beyond) => self.copy_hole(to.0, (there, to.1 + length)),
+                    (Part::End, SourceEnd::Size) => Ok(0),
+                    // It was cut meanwhile, or is shorter than the kernel knows.
+                    (Part::End, SourceEnd::Beyond) => {
+                        match self.attributes(from.0)?.size_bytes < size {
+                            true => Ok(0),
+                            false => self.copy_hole(to.0, (there, to.1 + length)),
+                        }
+                    }
                 });
             match copied {
-                Ok((0, _)) => break,
-                Ok((count, is_to_be_synced)) => {
-                    done += count;
-                    is_synchronous |= is_to_be_synced;
-                }
+                Ok(0) => break,
+                Ok(count) => done += count,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
-        }
-        if is_synchronous {
-            self.sync_file(to.0, SyncScope::All)?;
         }
         Ok(done)
     }
@@ -163,7 +171,7 @@ impl Namespace {
             return Ok(Part::End);
         }
         let end = size.min(offset_bytes + length_bytes);
-        let (is_data, until) = self.stretch(extents, (offset_bytes, end), guard);
+        let (is_data, until) = self.stretch(extents, (offset_bytes, end), buffer_end, guard);
         self.note_access(inode, AtimeUpdate::ByPolicy);
         if !is_data {
             return Ok(Part::Hole(until - offset_bytes));
@@ -173,12 +181,19 @@ impl Namespace {
         Ok(Part::Data(length))
     }
 
-    /// Whether a range that is not empty begins with data or a hole, and up to where.
-    fn stretch(&self, extents: &ExtentMap, (from, to): (u64, u64), guard: &Guard) -> (bool, u64) {
+    /// Whether a range that is not empty begins with data or a hole, and up to where; of data it is
+    /// enough to know that it goes so far.
+    fn stretch(
+        &self,
+        extents: &ExtentMap,
+        (from, to): (u64, u64),
+        enough: u64,
+        guard: &Guard,
+    ) -> (bool, u64) {
         let block_bytes = self.block_bytes();
         let mut first = None;
         let mut at = from;
-        while at < to {
+        while at < to && !(first == Some(true) && at >= enough) {
             let block = at / block_bytes;
             let (blocks, is_data) = match extents.find(block, guard) {
                 Found::Mapped(extent) => (extent.length, extent.state == ExtentState::Written),
@@ -192,16 +207,16 @@ impl Namespace {
         (first.unwrap_or_default(), at.min(to))
     }
 
-    /// Writes data; gives how much, and whether it has to be made durable now.
-    fn copy_data(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<(u64, bool)> {
-        let write = || self.write_once(ino, offset_bytes, data, Origin::Caller);
-        Ok((data.len() as u64, self.with_space(write)?))
+    /// Writes data; gives how much.
+    fn copy_data(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<u64> {
+        self.with_space(|| self.write_once(ino, offset_bytes, data, Origin::Caller))?;
+        Ok(data.len() as u64)
     }
 
     /// Makes a range read as zeros, at best without blocks, and the file reach to its end; gives
-    /// its length, and whether that has to be made durable now.
-    fn copy_hole(&self, ino: Ino, (from, to): (u64, u64)) -> Result<(u64, bool)> {
-        let is_synchronous = self.with_space(|| {
+    /// its length.
+    fn copy_hole(&self, ino: Ino, (from, to): (u64, u64)) -> Result<u64> {
+        self.with_space(|| {
             let operation = self.begin_change(Call::Data)?;
             let guard = &operation.guard;
             let file = self.file(ino, guard)?;
@@ -209,10 +224,9 @@ impl Namespace {
             self.end_of(file.inode, from, to - from)?;
             self.take_capabilities(file.inode)?;
             let range = self.lock_write(&file, (from, to), false, guard);
-            self.clear(&file, &range, (from, to), guard)?;
-            Ok(file.inode.flags().contains(FileFlags::SYNC))
+            self.clear(&file, &range, (from, to), guard)
         })?;
-        Ok((to - from, is_synchronous))
+        Ok(to - from)
     }
 
     /// The same under the range lock.

@@ -102,6 +102,11 @@ impl Namespace {
         Ok(made)
     }
 
+    /// Every change of a directory is durable when it returns.
+    pub fn has_synchronous_directories(&self) -> bool {
+        self.has_synchronous_directories.load(Ordering::Relaxed)
+    }
+
     /// From now on every change of a directory is durable when it returns, or only those that flags
     /// say so of.
     pub fn set_synchronous_directories(&self, are_synchronous: bool) {

@@ -32,8 +32,10 @@ fn sectors(ns: &Namespace, ino: Ino) -> u64 {
 }
 
 fn set_flags(ns: &Namespace, ino: Ino, flags: FileFlags) {
-    const BOTH: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND_ONLY);
-    let change = |before: FileFlags| (before - BOTH) | flags;
+    const ALL: FileFlags = FileFlags::IMMUTABLE
+        .union(FileFlags::APPEND_ONLY)
+        .union(FileFlags::SYNC);
+    let change = |before: FileFlags| (before - ALL) | flags;
     ns.set_flags(&Caller::root(), ino, change).unwrap();
 }
 
@@ -131,6 +133,7 @@ fn what_cannot_be_copied_is_refused() {
     assert_eq!(copy((from, 0), (to, u64::MAX), 1), Err(Error::FileTooLarge));
     for (flags, at, outcome) in [
         (FileFlags::IMMUTABLE, 0, Err(Error::NotPermitted)),
+        (FileFlags::SYNC, 0, Err(Error::NotSupported)),
         (FileFlags::APPEND_ONLY, 99, Err(Error::NotPermitted)),
         (FileFlags::APPEND_ONLY, 100, Ok(10)),
     ] {

@@ -382,7 +382,8 @@ fn fills(slot: usize, offset: u64, len: u64) -> Vec<Operation> {
     vec![
         Operation::Fallocate {
             slot,
-            mode: 0,
+            // The size stays as the copy has left it.
+            mode: rustix::fs::FallocateFlags::KEEP_SIZE.bits(),
             offset,
             len,
         },
