@@ -17,17 +17,25 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use finefs_namespace::{Caller, Error, FileKind, Ino, Namespace, RenameMode, SetAttributes};
+use finefs_namespace::{
+    Caller, Error, FileKind, Geometry, Ino, Namespace, RenameMode, SetAttributes,
+};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::model::{Id, Model, New};
 
+mod mount;
+
+pub use mount::record_in_mount;
+
 /// Directories of a history: its root, and two in it.
 const DIRECTORIES: usize = 3;
 /// Names of those two, and another one.
 const NAMES: [&str; 3] = ["d", "e", "f"];
-/// The file that all threads use is so long at first, and its data lies below twice as much.
+/// The file that all threads use.
+const FILE: &str = "file";
+/// It is so long at first, and its data lies below twice as much.
 const FILE_BYTES: usize = 6000;
 /// A search that has tried so much more than there is to do gives up.
 const TRIES_MAX: usize = 1_000_000;
@@ -165,20 +173,28 @@ fn operations(seed: u64, count: usize) -> Vec<Operation> {
 }
 
 /// Where a history happens.
-struct Place<'n> {
+trait Place: Sync {
+    /// Does it, as this thread of the history.
+    fn perform(&self, thread: usize, operation: &Operation) -> Given;
+}
+
+/// In process.
+struct InProcess<'n> {
     namespace: &'n Namespace,
     user: Caller,
     directories: [Ino; DIRECTORIES],
     file: Ino,
 }
 
-impl Place<'_> {
+impl Place for InProcess<'_> {
+    fn perform(&self, _thread: usize, operation: &Operation) -> Given {
+        self.try_to(operation).unwrap_or_else(Given::Failed)
+    }
+}
+
+impl InProcess<'_> {
     fn at(&self, at: At) -> (Ino, &'static [u8]) {
         (self.directories[at.0], at.1.as_bytes())
-    }
-
-    fn perform(&self, operation: &Operation) -> Given {
-        self.try_to(operation).unwrap_or_else(Given::Failed)
     }
 
     fn try_to(&self, operation: &Operation) -> Result<Given, Error> {
@@ -262,21 +278,32 @@ pub fn record(
     threads: usize,
     each: usize,
 ) -> Result<History, Error> {
-    let (place, start) = prepare(namespace, name)?;
-    let lists: Vec<Vec<Operation>> = (0..threads as u64)
-        .map(|thread| {
-            operations(
-                seed ^ (thread + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-                each,
-            )
-        })
-        .collect();
+    let place = prepare(namespace, name)?;
+    let start = State::new(namespace.geometry(), place.directories, place.file)?;
+    let lists = lists(seed, threads, each);
+    let threads = run(&place, lists);
+    for ino in place.directories.into_iter().chain([place.file]) {
+        namespace.forget(ino, 1);
+    }
+    Ok(History { threads, start })
+}
+
+/// What each thread is to do.
+fn lists(seed: u64, threads: usize, each: usize) -> Vec<Vec<Operation>> {
+    let seeds = (1..=threads as u64).map(|n| seed ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    seeds.map(|seed| operations(seed, each)).collect()
+}
+
+/// Threads do that at once.
+fn run(place: &impl Place, lists: Vec<Vec<Operation>>) -> Vec<Vec<Event>> {
+    let threads = lists.len();
     let (clock, ready) = (AtomicU64::new(0), AtomicUsize::new(0));
     let events = std::thread::scope(|scope| {
-        let (place, clock, ready) = (&place, &clock, &ready);
+        let (clock, ready) = (&clock, &ready);
         let running: Vec<_> = lists
             .into_iter()
-            .map(|list| {
+            .enumerate()
+            .map(|(thread, list)| {
                 scope.spawn(move || {
                     ready.fetch_add(1, Ordering::SeqCst);
                     while ready.load(Ordering::SeqCst) < threads {
@@ -285,7 +312,7 @@ pub fn record(
                     list.into_iter()
                         .map(|operation| {
                             let called = clock.fetch_add(1, Ordering::SeqCst);
-                            let given = place.perform(&operation);
+                            let given = place.perform(thread, &operation);
                             let returned = clock.fetch_add(1, Ordering::SeqCst);
                             Event {
                                 operation,
@@ -301,50 +328,26 @@ pub fn record(
         let joined = running.into_iter().map(|thread| thread.join());
         joined.collect::<Result<Vec<Vec<Event>>, _>>()
     });
-    for ino in place.directories.into_iter().chain([place.file]) {
-        namespace.forget(ino, 1);
-    }
-    match events {
-        Ok(threads) => Ok(History { threads, start }),
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
+    events.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The directories and the file, in the namespace and in the model; each with a reference.
-fn prepare<'n>(namespace: &'n Namespace, name: &str) -> Result<(Place<'n>, State), Error> {
+/// The directories and the file, each with a reference.
+fn prepare<'n>(namespace: &'n Namespace, name: &str) -> Result<InProcess<'n>, Error> {
     let user = Caller::root();
     let root = namespace.make_directory(&user, namespace.root(), name.as_bytes(), 0o755)?;
-    let mut model = Model::new(namespace.geometry(), 0o755, 0, 0);
-    let (mut directories, mut ids) = ([root.ino; DIRECTORIES], [Model::ROOT; DIRECTORIES]);
-    let mut inodes = HashMap::from([(Model::ROOT, root.ino)]);
-    let refused = |_| Error::corrupt("the model refuses what every history begins with");
-    for number in 1..DIRECTORIES {
-        let name = NAMES[number - 1].as_bytes();
-        let made = namespace.make_directory(&user, root.ino, name, 0o755)?;
-        let id = model.create(&user, Model::ROOT, name, &new(FileKind::Directory));
-        (directories[number], ids[number]) = (made.ino, id.map_err(refused)?);
-        inodes.insert(ids[number], made.ino);
+    let mut directories = [root.ino; DIRECTORIES];
+    for (directory, name) in directories[1..].iter_mut().zip(NAMES) {
+        let made = namespace.make_directory(&user, root.ino, name.as_bytes(), 0o755)?;
+        *directory = made.ino;
     }
-    let made = namespace.create_file(&user, root.ino, b"file", 0o644)?;
-    let id = model.create(&user, Model::ROOT, b"file", &new(FileKind::Regular));
-    let file = id.map_err(refused)?;
-    inodes.insert(file, made.ino);
-    let data = [1; FILE_BYTES];
-    namespace.write(made.ino, 0, &data)?;
-    model.write(file, 0, &data).map_err(refused)?;
-    let place = Place {
+    let made = namespace.create_file(&user, root.ino, FILE.as_bytes(), 0o644)?;
+    namespace.write(made.ino, 0, &[1; FILE_BYTES])?;
+    Ok(InProcess {
         namespace,
         user,
         directories,
         file: made.ino,
-    };
-    let state = State {
-        model,
-        directories: ids,
-        file,
-        inodes,
-    };
-    Ok((place, state))
+    })
 }
 
 fn new(kind: FileKind) -> New<'static> {
@@ -375,6 +378,31 @@ impl Event {
 }
 
 impl State {
+    /// What every history begins with, whose directories and file have these numbers.
+    fn new(geometry: &Geometry, numbers: [Ino; DIRECTORIES], file: Ino) -> Result<State, Error> {
+        let user = Caller::root();
+        let mut model = Model::new(geometry, 0o755, 0, 0);
+        let refused = |_| Error::corrupt("the model refuses what every history begins with");
+        let mut inodes = HashMap::from([(Model::ROOT, numbers[0])]);
+        let mut directories = [Model::ROOT; DIRECTORIES];
+        for number in 1..DIRECTORIES {
+            let name = NAMES[number - 1].as_bytes();
+            let made = model.create(&user, Model::ROOT, name, &new(FileKind::Directory));
+            directories[number] = made.map_err(refused)?;
+            inodes.insert(directories[number], numbers[number]);
+        }
+        let made = model.create(&user, Model::ROOT, FILE.as_bytes(), &new(FileKind::Regular));
+        let made = made.map_err(refused)?;
+        inodes.insert(made, file);
+        model.write(made, 0, &[1; FILE_BYTES]).map_err(refused)?;
+        Ok(State {
+            model,
+            directories,
+            file: made,
+            inodes,
+        })
+    }
+
     /// Does it in the model; true when the model gives the same, but for a link count that
     /// operations of the history which ran beside it may have changed.
     fn gives(&mut self, event: &Event, history: &History) -> bool {
@@ -408,7 +436,7 @@ impl State {
                     _ => FileKind::Directory,
                 };
                 let (dir, name) = name(at);
-                made = Some(model.create(user, dir, name, &new(kind))?);
+                made = Some((model.create(user, dir, name, &new(kind))?, true));
                 match given {
                     Given::Inode(ino) => Given::Inode(*ino),
                     _ => Given::Done,
@@ -437,15 +465,27 @@ impl State {
             Operation::Lookup(at) => {
                 let (dir, name) = name(at);
                 let found = model.lookup(user, dir, name)?;
-                let ino = self.inodes[&found];
                 model.forget(found, 1);
-                Given::Inode(ino)
+                // Who made a directory by a path has not learned its number.
+                let number = self.inodes.get(&found).copied();
+                match (number, given) {
+                    (Some(ino), _) => Given::Inode(ino),
+                    (None, Given::Inode(ino)) => {
+                        made = Some((found, false));
+                        Given::Inode(*ino)
+                    }
+                    (None, _) => Given::Done,
+                }
             }
             _ => self.perform_on_file(operation)?,
         };
-        if let (Some(id), Given::Inode(ino)) = (made, given) {
-            self.inodes.insert(id, *ino);
-            self.model.forget(id, 1);
+        if let Some((id, has_reference)) = made {
+            if let Given::Inode(ino) = given {
+                self.inodes.insert(id, *ino);
+            }
+            if has_reference {
+                self.model.forget(id, 1);
+            }
         }
         Ok(result)
     }

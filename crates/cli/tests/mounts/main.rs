@@ -15,6 +15,7 @@ mod exercise;
 mod flags;
 mod freeze;
 mod helper;
+mod linear;
 mod mapping;
 mod mount;
 mod nearly_full;
