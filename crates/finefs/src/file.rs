@@ -38,7 +38,8 @@ pub(crate) enum WritePosition {
 ///
 /// ```
 /// # let fs = finefs::FileSystem::memory(1 << 20)?;
-/// let file = fs.create("table")?;
+/// let mut options = finefs::OpenOptions::new();
+/// let file = fs.open_with("table", options.read(true).write(true).create(true))?;
 /// file.write_all_at(b"row 0\nrow 1\n", 0)?;
 /// assert_eq!(file.append(b"row 2\n")?, 12);
 /// let mut row = [0; 5];
