@@ -8,8 +8,8 @@
 //! # How
 //! As KVM's halt polling: a thread looks for as long as its window says, then sleeps. The window
 //! grows where the request came soon enough that looking longer would have met it, and closes where
-//! it did not, or where others have use for the CPU. None looks where there is no other CPU for the program, nor on battery, unless asked
-//! for.
+//! it did not, or where others have use for the CPU. None looks where there is no other CPU for the
+//! program, nor on battery, unless asked for.
 //!
 //! One thread looks at a time. The others do not sleep at the device meanwhile, where each request
 //! would wake them: they read it once a millisecond, in case a request keeps the one that looked.

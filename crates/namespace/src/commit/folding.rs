@@ -244,6 +244,16 @@ impl Shard {
         }
     }
 
+    /// Whether the thread has to fold it. It may have been asked for just when another had folded
+    /// it: whoever finds it long next must ask again.
+    fn is_still_long(&self) -> bool {
+        let is_long = self.length.load(Ordering::Relaxed) != SHORT;
+        if !is_long {
+            self.is_asked.store(false, Ordering::Relaxed);
+        }
+        is_long
+    }
+
     /// No record waits to be folded.
     fn note_folded(&self) {
         self.unfolded.store(0, Ordering::Relaxed);
@@ -281,12 +291,8 @@ impl Volume {
     fn fold_long_shards(&self) {
         let shards = self.committer.folding.shards.iter().zip(0..);
         for (shard, index) in shards {
-            if shard.length.load(Ordering::Relaxed) != SHORT {
+            if shard.is_still_long() {
                 self.fold_shard(index);
-            } else {
-                // It may have been asked for just when another had folded it. Whoever finds it long
-                // next must ask again.
-                shard.is_asked.store(false, Ordering::Relaxed);
             }
         }
     }
@@ -466,17 +472,17 @@ const SPARES_MAX: usize = 2;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
-    use crate::commit::options::Options;
-    use crate::memory::memory_store::MemoryStore;
 
     /// Else nobody would wake the thread for it again before it is much too long.
     #[test]
     fn a_shard_that_another_folded_first_can_be_asked_for_again() {
-        let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
-        let volume = Volume::new(Arc::new(store), Options::default());
-        let shard = &volume.committer.folding.shards[0];
+        let shard = Shard::new();
         shard.is_asked.store(true, Ordering::Relaxed);
-        volume.fold_long_shards();
+        shard.length.store(LONG, Ordering::Relaxed);
+        assert!(shard.is_still_long());
+        assert!(shard.is_asked.load(Ordering::Relaxed));
+        shard.length.store(SHORT, Ordering::Relaxed);
+        assert!(!shard.is_still_long());
         assert!(!shard.is_asked.load(Ordering::Relaxed));
     }
 }

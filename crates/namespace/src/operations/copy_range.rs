@@ -9,8 +9,8 @@
 //! A hole stays one where the destination has no data; where it has some, all blocks that lie there
 //! go. An unwritten extent of the source counts as a hole.
 //!
-//! A copy ends early at the end of the source, after [`COPY_BYTES`] of data or [`COPY_TIME`], and at
-//! the first failure after something was copied: the next call tells of that.
+//! A copy ends early at the end of the source, after [`COPY_BYTES`] of data or [`COPY_TIME`], and
+//! at the first failure after something was copied: the next call tells of that.
 //!
 //! Files with the flag `S` are refused: the kernel does not say when a copy has to be durable.
 //!
