@@ -1,5 +1,6 @@
-//! Server threads look for the next request for a moment before they sleep (`cpu_latency=auto`,
-//! where the machine's latency cannot be bounded: [`crate::cpu_latency`]).
+//! Threads that read /dev/fuse look for the next request for a moment before they sleep
+//! (`cpu_latency=poll`, and `auto` where the machine's latency cannot be bounded:
+//! [`crate::cpu_latency`]). Those of rings do not: their CPU is the program's.
 //!
 //! # Why
 //! A program that does one thing after the other asks again some tens of microseconds after the

@@ -403,6 +403,12 @@ impl State {
         })
     }
 
+    /// An inode that there is has this number.
+    fn has(&self, number: Ino) -> bool {
+        let mut all = self.inodes.iter();
+        all.any(|(id, ino)| *ino == number && self.model.node(*id).is_some())
+    }
+
     /// Does it in the model; true when the model gives the same, but for a link count that
     /// operations of the history which ran beside it may have changed.
     fn gives(&mut self, event: &Event, history: &History) -> bool {
@@ -470,7 +476,7 @@ impl State {
                 let number = self.inodes.get(&found).copied();
                 match (number, given) {
                     (Some(ino), _) => Given::Inode(ino),
-                    (None, Given::Inode(ino)) => {
+                    (None, Given::Inode(ino)) if !self.has(*ino) => {
                         made = Some((found, false));
                         Given::Inode(*ino)
                     }

@@ -140,7 +140,22 @@ pub fn postgresql() -> Result<()> {
     }) {
         return Ok(());
     }
-    apt_install(&["postgresql"])
+    let clusters = || -> Vec<PathBuf> {
+        let versions = std::fs::read_dir("/etc/postgresql").into_iter().flatten();
+        let clusters = versions
+            .flatten()
+            .map(|version| version.path().join("main"));
+        clusters.filter(|cluster| cluster.exists()).collect()
+    };
+    let before = clusters();
+    apt_install(&["postgresql"])?;
+    // Debian makes a cluster of the machine, and may start it.
+    for made in clusters().iter().filter(|made| !before.contains(made)) {
+        let version = made.parent().and_then(Path::file_name).unwrap_or_default();
+        let mut drop = run::cmd("pg_dropcluster", ["--stop"]);
+        run::ok(drop.arg(version).arg("main"))?;
+    }
+    Ok(())
 }
 
 /// What `prove ceph` alone needs: the daemons and tools of a cluster, and RBD for qemu-nbd, which

@@ -476,7 +476,8 @@ static SERVER: &[Row] = &[
             "while requests come, keep CPUs from sleep that takes longer to leave than so many \
              microseconds (root only); auto (default) means 0 where /dev/cpu_dma_latency can be \
              opened, else poll, and neither on battery; poll has a server thread look for the next \
-             request for up to 200 microseconds before it sleeps; both cost power",
+             request for up to 200 microseconds before it sleeps (not with io_uring, nor on one \
+             CPU); both cost power",
         ),
     )
     .takes("auto|off|poll|N", "0"),

@@ -34,9 +34,17 @@ END
 }
 
 work() {
-    check "new" cargo new -q --vcs none --lib small
+    # Not by `cargo new`, which may take a directory above for its workspace.
+    mkdir -p small/src
     sources
     cd small
+    cat > Cargo.toml << 'END'
+[package]
+name = "small"
+version = "0.1.0"
+edition = "2021"
+[workspace]
+END
     long "build" cargo build
     check "its program" same "$(target/debug/small 12 18)" 6
     long "test" cargo test

@@ -1,7 +1,8 @@
 # PostgreSQL, as its own user: pgbench while the first process of the database is killed, and while
 # the server of the mount is. What pgbench was told as committed must be there, and the balances
 # must be the sums of the changes.
-BIN=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
+# A version may be there without its server.
+BIN=$(dirname "$(ls /usr/lib/postgresql/*/bin/initdb | sort -V | tail -n 1)")
 DATA=$PLACE/data
 export PGHOST=$OUTSIDE PGDATABASE=postgres PGUSER=postgres PGCONNECT_TIMEOUT=20
 # Shared memory of a database that was killed goes with this script.

@@ -22,6 +22,15 @@ pub(crate) fn bundle(dir: &Path) -> Result<(PathBuf, usize)> {
         let user = ["-c", "user.name=proof", "-c", "user.email=proof@localhost"];
         let mut command = run::cmd("git", [&user, words].concat());
         command.current_dir(&tree).env("HOME", &tree);
+        // Of a repository whose hook may have started this.
+        for name in [
+            "GIT_DIR",
+            "GIT_WORK_TREE",
+            "GIT_INDEX_FILE",
+            "XDG_CONFIG_HOME",
+        ] {
+            command.env_remove(name);
+        }
         run::ok(command.env("GIT_CONFIG_NOSYSTEM", "1"))
     };
     git(&["init", "-q", "-b", "main"])?;
