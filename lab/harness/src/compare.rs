@@ -105,7 +105,9 @@ fn entry_differences(
     if is_dump && a.kind == 'l' {
         return found;
     }
-    field("mode", format!("{:o}", a.mode), format!("{:o}", b.mode));
+    // Nor does it copy set-id and sticky bits.
+    let mode = |mode: u32| format!("{:o}", if is_dump { mode & 0o777 } else { mode });
+    field("mode", mode(a.mode), mode(b.mode));
     field(
         "owner",
         format!("{}:{}", a.uid, a.gid),

@@ -57,6 +57,7 @@ fn labels_are_on_the_image() {
             }
         }
         ns.shut_down().unwrap();
+        drop(ns);
         let e2fsck = Command::new("e2fsck").arg("-fn").arg(&image).output();
         let e2fsck = e2fsck.unwrap();
         assert!(e2fsck.status.success(), "{kind}: {e2fsck:?}");

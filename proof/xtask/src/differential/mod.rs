@@ -80,7 +80,7 @@ struct Set {
     name: &'static str,
     /// Features that the kernel's image lacks where this kernel cannot write such images: nothing
     /// that a step can see hangs on them.
-    spared: Option<&'static str>,
+    spared: Option<&'static [&'static str]>,
     /// What chattr(1) makes of the directory in which a worker works.
     tops: &'static [&'static str],
 }
@@ -103,7 +103,7 @@ const SETS: &[Set] = &[
     // All is of one project, and users come by chown. e2fsck compares what is counted for each with
     // its own count.
     Set {
-        spared: Some("^quota,^project"),
+        spared: Some(&["-O", "^quota,^project", "-E", "quotatype=usrquota"]),
         tops: &["-p", "7", "+P"],
         ..plain("ext4-quota")
     },
@@ -240,11 +240,11 @@ impl<'a> Pair<'a> {
         found.make_image(&by_kernel, IMAGE_MIB)?;
         std::fs::copy(&by_kernel, scratch.path().join("finefs.img"))?;
         let spared = match set.spared {
-            Some(features) if !is_writable(&by_kernel, &scratch)? => Some(features),
+            Some(arguments) if !is_writable(&by_kernel, &scratch)? => Some(arguments),
             _ => None,
         };
-        if let Some(features) = spared {
-            found.make_image_with(&by_kernel, IMAGE_MIB, &["-O", features])?;
+        if let Some(arguments) = spared {
+            found.make_image_with(&by_kernel, IMAGE_MIB, arguments)?;
         }
         let unit_ns = match found.times {
             TimeRange::Nanoseconds34Bit => 0,
