@@ -37,6 +37,8 @@ const NAMES: [&str; 3] = ["d", "e", "f"];
 const FILE: &str = "file";
 /// It is so long at first, and its data lies below twice as much.
 const FILE_BYTES: usize = 6000;
+/// A size that was not looked at.
+const UNSEEN: u64 = u64::MAX;
 /// A search that has tried so much more than there is to do gives up.
 const TRIES_MAX: usize = 1_000_000;
 
@@ -416,7 +418,7 @@ impl State {
             (Ok(Given::Shown(size, links)), Given::Shown(found_size, found_links)) => {
                 let all = history.threads.iter().flatten();
                 let beside = all.filter(|other| other.may_link() && other.overlaps(event));
-                size == *found_size
+                (size == *found_size || *found_size == UNSEEN)
                     && u64::from(links.abs_diff(*found_links)) <= beside.count() as u64
             }
             (Ok(given), found) => given == *found,

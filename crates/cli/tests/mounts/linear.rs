@@ -14,8 +14,7 @@ fn histories_of_threads_are_explained() {
     } else {
         1000
     };
-    // Commits run beside the histories. (Where the kernel keeps sizes, one that grows is seen page
-    // by page, as on its own file systems.)
+    // Commits run beside the histories.
     for (ring, options) in [("N", "commit=1,cpu_latency=poll"), ("Y", "commit=1")] {
         let switch = RingSwitch::set(ring);
         let place = Place::new();

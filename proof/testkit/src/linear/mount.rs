@@ -1,7 +1,7 @@
 //! Histories of system calls in a mounted directory.
 //!
-//! Data is not read back: Linux lets a read see a part of a write that runs beside it, here as on
-//! its own file systems, but for direct I/O.
+//! Data is not read back, nor is the size looked at: Linux lets others see a part of a write that
+//! runs beside them, page by page, but for direct I/O. Where something was appended tells the size.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, Write};
@@ -12,7 +12,7 @@ use finefs_namespace::{Error, Ino, MemoryStore, Namespace, Options, RenameMode};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 
 use super::{At, DIRECTORIES, FILE, FILE_BYTES, Given, History, NAMES, Operation, Place, State};
-use super::{lists, run};
+use super::{UNSEEN, lists, run};
 
 /// What calls may fail with.
 const ERRORS: [Error; 9] = [
@@ -143,7 +143,7 @@ impl Mounted {
             Operation::Lookup(at) => return found(at),
             Operation::Attributes | Operation::Read(..) => {
                 let shown = file.metadata()?;
-                return Ok(Given::Shown(shown.size(), shown.nlink() as u32));
+                return Ok(Given::Shown(UNSEEN, shown.nlink() as u32));
             }
             Operation::Write(offset, length, fill) => {
                 let written = file.write_at(&vec![fill; length], offset)?;
