@@ -80,7 +80,8 @@ pub fn record_in_mount(
     let start = State::new(memory()?.geometry(), numbers, file).map_err(io::Error::other)?;
     let mut lists = lists(seed, threads, each);
     for operation in lists.iter_mut().flatten() {
-        if let Operation::Read(..) = operation {
+        // Nothing tells where nothing was appended.
+        if let Operation::Read(..) | Operation::Append(0, _) = operation {
             *operation = Operation::Attributes;
         }
     }
