@@ -88,7 +88,12 @@ pub fn record_in_mount(
     let threads = run(&place, lists);
     drop(place);
     std::fs::remove_dir_all(directory)?;
-    Ok(History { threads, start })
+    let in_mount = true;
+    Ok(History {
+        threads,
+        start,
+        in_mount,
+    })
 }
 
 /// A file system whose limits the model takes: none of them is met here.
