@@ -426,7 +426,10 @@ impl State {
             // A mount's kernel counts a link twice that goes while it asks for the count, and makes
             // no link to what it takes for gone (`fuse_entry_unlinked`, `vfs_link`).
             let mut all = history.threads.iter().flatten();
-            if history.in_mount && all.any(|other| other.may_link() && other.overlaps(event)) {
+            let is_beside = |other: &Event| {
+                other.may_link() && other.overlaps(event) && !std::ptr::eq(other, event)
+            };
+            if history.in_mount && all.any(is_beside) {
                 return true;
             }
         }
