@@ -204,8 +204,7 @@ static ACCESS: &[Row] = &[
         Done(
             set!(|o| o.kernel.has_labels = true),
             "store the label that the kernel's security module (SELinux, Smack) gives to what is \
-             made here: the policy's for this mount, which may not be the one that the image is to \
-             have",
+             made here: by its policy for this mount, not for the system in the image",
         ),
     ),
     row(

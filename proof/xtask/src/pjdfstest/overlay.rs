@@ -24,8 +24,8 @@ const UNMOUNT_LIMIT: Duration = Duration::from_secs(60);
 /// So many of the tests must pass over the kernel's ext4, or there is nothing to compare with.
 const PASSED_MIN: usize = 350;
 
-/// What fails over every FUSE file system, with ESTALE: the kernel looks a name of FUSE up anew once
-/// it was removed, and overlayfs asks so for the name by which it knew a file with several
+/// What fails over every FUSE file system, with ESTALE: the kernel looks a name of FUSE up anew
+/// once it was removed, and overlayfs asks so for the name by which it knew a file with several
 /// (`ovl_revalidate_real`).
 const FORGOTTEN_NAMES: [&str; 3] = [
     "link::remove_link::",
