@@ -7,8 +7,10 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `nfs` (serve), `info`, `top`, `lsof`, `sync`, `freeze` | the subcommands on mounts |
-//! | `mkfs`, `build`, `check`, `repair` (undo), `resize`, `tune`, `dump`, `quota` | those on file systems |
+//! | `mount`, `umount`, `nfs` (serve), `info` | the subcommands on mounts |
+//! | `top`, `lsof`, `sync`, `freeze` | more of them |
+//! | `mkfs`, `build`, `check`, `repair` (undo) | those on file systems |
+//! | `resize`, `tune`, `dump`, `quota` | more of them |
 //! | `convert` | between disk formats |
 //! | `mke2fs`, `switches` | its names, lists of options and sizes; its switches |
 //! | `destination` | where an image goes that is built |

@@ -7,7 +7,7 @@
 //!
 //! | proof | what the guest does |
 //! |---|---|
-//! | `ext4`, and `memory` for long | copies, tar, links, renames, modes, names, large and open files |
+//! | `ext4`, and `memory` for long | copies, tar, links, renames, modes, large and open files |
 //! | `pjdfstest`, `fsx`, `dbench`, `git` | runs these programs (`programs`) |
 //! | `killed` | writes and syncs, while the server dies and comes back |
 //! | `locks` | locks, of two guests against each other, while the server in a third is killed (`lan`) |

@@ -41,7 +41,12 @@ impl Document {
                         }
                     }
                     main { @for part in &self.sections { (section(part)) } }
-                    footer { p { "Made by " code { "finefs bench studies" } ". This page needs nothing but itself." } }
+                    footer {
+                        p {
+                            "Made by " code { "finefs bench studies" }
+                            ". This page needs nothing but itself."
+                        }
+                    }
                 }
             }
         };

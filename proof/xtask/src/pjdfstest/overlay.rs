@@ -144,8 +144,8 @@ fn judge(kernel: &Outcomes, server: &Outcomes, is_part: bool) -> Result<String> 
     ensure!(wrong.is_empty(), "{wrong}");
     let (own, ..) = counts(server.values());
     Ok(format!(
-        "{own} passed, {forgotten} failed as over all of FUSE, over the kernel's ext4 {passed} passed; \
-         {failed} fail there, {skipped} skipped"
+        "{own} passed, {forgotten} failed as over all of FUSE, over the kernel's ext4 {passed} \
+         passed; {failed} fail there, {skipped} skipped"
     ))
 }
 

@@ -204,7 +204,8 @@ mod tests {
             ("crates/namespace/src/inode/mod.rs", inode),
             (
                 "crates/namespace/src/inode/size.rs",
-                "//! S.\nuse crate::{base::A, names::N};\n#[cfg(test)]\nmod tests { use crate::data::D; }\n",
+                "//! S.\nuse crate::{base::A, names::N};\n#[cfg(test)]\nmod tests { \
+                 use crate::data::D; }\n",
             ),
             (
                 "crates/namespace/src/access/mod.rs",

@@ -5,7 +5,7 @@
 //! | dependencies point downward only, of packages and of the namespace's folders | [`layers`] |
 //! | no circles between the modules of a package, but for those that are excused | [`circles`] |
 //! | banned names, each with its replacement; `unsafe` only in listed modules | [`names`] |
-//! | no dead files, every file says what it is; no long files, no wide comments and prose | [`files`] |
+//! | no dead or long files, every file says what it is; no wide comments and prose | [`files`] |
 //! | tables of modules and "May use" in heads agree with the code | [`heads`] |
 //! | lock classes and their table agree | [`lock_table`] |
 //! | no function that does not fit on a screen | [`functions`] |
