@@ -5,10 +5,38 @@
 //! `metadata_csum` uses crc16 (polynomial 0x8005, reflected), also from `!0`.
 
 use crate::units::Ino;
-use crc::{CRC_16_MODBUS, CRC_32_MPEG_2, Crc};
 
-const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_MODBUS);
-const CRC32_BE: Crc<u32> = Crc::<u32>::new(&CRC_32_MPEG_2);
+/// What each byte does to the low end of the register of crc16, which shifts to the right.
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte as u16, 0);
+        while bit < 8 {
+            crc = (crc >> 1) ^ if crc & 1 == 1 { 0xa001 } else { 0 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+/// What each byte does to the high end of the register of crc32_be, which shifts to the left.
+const CRC32_BE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = ((byte as u32) << 24, 0);
+        while bit < 8 {
+            crc = (crc << 1) ^ if crc >> 31 == 1 { 0x04c1_1db7 } else { 0 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
 
 /// Continues the shift register `crc` over `data`.
 #[inline]
@@ -19,21 +47,21 @@ pub fn crc32c(crc: u32, data: &[u8]) -> u32 {
 
 /// The crc16 of the concatenation of `parts`, from `!0`.
 pub fn crc16(parts: &[&[u8]]) -> u16 {
-    let mut digest = CRC16.digest();
-    for part in parts {
-        digest.update(part);
-    }
-    digest.finalize()
+    let bytes = parts.iter().copied().flatten();
+    bytes.fold(!0, |crc: u16, byte| {
+        (crc >> 8) ^ CRC16[usize::from(crc as u8 ^ byte)]
+    })
 }
 
 /// The big-endian crc32 of the concatenation of `parts`, from `!0`, as jbd2's first checksum
 /// scheme (`journal_checksum`) computes it over a transaction's blocks.
 pub fn crc32_be(parts: impl IntoIterator<Item: AsRef<[u8]>>) -> u32 {
-    let mut digest = CRC32_BE.digest();
-    for part in parts {
-        digest.update(part.as_ref());
-    }
-    digest.finalize()
+    parts.into_iter().fold(!0, |crc, part| {
+        let bytes = part.as_ref().iter();
+        bytes.fold(crc, |crc: u32, byte| {
+            (crc << 8) ^ CRC32_BE[usize::from((crc >> 24) as u8 ^ byte)]
+        })
+    })
 }
 
 /// The seed of all metadata checksums of a file system.
