@@ -8,7 +8,6 @@ mod create;
 mod seek;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use finefs_namespace::guard::{LogLimit, guarded};
@@ -37,10 +36,6 @@ use crate::request::{self, Operation};
 /// How long forgotten references may lie in the kernel while a ring serves everything else. Each
 /// one would else wake a thread, mostly on another CPU, in the middle of what removes the file.
 pub(crate) const FORGET_DELAY: Duration = Duration::from_millis(5);
-
-/// FORGETs of what was removed earlier than this have been served, if the server gets any time at
-/// all.
-const REMOVED_LATELY: Duration = Duration::from_millis(100);
 
 /// Why a request failed.
 pub(crate) enum Failure {
@@ -95,14 +90,6 @@ pub(crate) struct Adapter {
     view: View,
     /// Keeps a bad device from filling the log.
     log_limit: LogLimit,
-    /// When a name was last removed or replaced, by [`coarse_ms`].
-    removed_ms: AtomicU64,
-}
-
-/// Milliseconds of the kernel's coarse monotonic clock, which ticks some 250 times a second.
-fn coarse_ms() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 impl Adapter {
@@ -111,6 +98,8 @@ impl Adapter {
         negotiated: Negotiated,
         cpu_latency: Option<CpuLatency>,
     ) -> Adapter {
+        // What was removed a moment ago is in use until the kernel's FORGET of it is served.
+        namespace.expect_late_releases(2 * FORGET_DELAY);
         Adapter {
             numbers: Numbers::new(namespace.root()),
             namespace,
@@ -121,8 +110,6 @@ impl Adapter {
             has_xattrs: true,
             view: View::default(),
             log_limit: LogLimit::default(),
-            // Long ago.
-            removed_ms: AtomicU64::new(coarse_ms().wrapping_sub(1 << 32)),
         }
     }
 
@@ -188,8 +175,8 @@ impl Adapter {
         let Ok((rest, extension)) = extension::split(header, rest) else {
             return Err(Refusal::Errno(libc::EINVAL));
         };
-        let parse = || request::parse(header.opcode, fixed, rest, has_setxattr_flags);
-        let Ok(operation) = parse() else {
+        let parsed = request::parse(header.opcode, fixed, rest, has_setxattr_flags);
+        let Ok(operation) = parsed else {
             return Err(Refusal::Errno(libc::EINVAL));
         };
         let name = operation.name();
@@ -197,15 +184,7 @@ impl Adapter {
             &operation,
             Operation::Write { fields, .. } if fields.write_flags & WRITE_CACHE != 0
         );
-        let mut answer = guarded(name, || self.run(header, operation, &extension, space));
-        if let Some(Err(Failure::Error(Error::NoSpace | Error::QuotaExceeded))) = answer
-            && self.has_removed_lately()
-            && let Ok(operation) = parse()
-        {
-            // What was removed a moment ago is in use until the kernel's FORGET of it is served.
-            std::thread::sleep(2 * FORGET_DELAY);
-            answer = guarded(name, || self.run(header, operation, &extension, space));
-        }
+        let answer = guarded(name, || self.run(header, operation, &extension, space));
         let answer = self.finish(
             name,
             header,
@@ -221,22 +200,6 @@ impl Adapter {
             header.pid
         );
         answer
-    }
-
-    /// Whether a name was removed or replaced so lately that the FORGET of what it named may not
-    /// have been served yet.
-    fn has_removed_lately(&self) -> bool {
-        let age_ms = coarse_ms().wrapping_sub(self.removed_ms.load(Ordering::Relaxed));
-        age_ms <= REMOVED_LATELY.as_millis() as u64
-    }
-
-    /// Notes that a name is removed or replaced. Writes no line that other CPUs read but once a
-    /// tick of the clock.
-    fn note_removal(&self) {
-        let now = coarse_ms();
-        if self.removed_ms.load(Ordering::Relaxed) != now {
-            self.removed_ms.store(now, Ordering::Relaxed);
-        }
     }
 
     /// Logs what points at the device or the image; gives the errno.
@@ -304,14 +267,8 @@ impl Adapter {
                 let maker = self.maker(header, fields.umask, extension);
                 self.put_entry(space, ino, &self.make_directory(&maker, name, fields.mode)?)
             }
-            Operation::Unlink { name } => {
-                self.note_removal();
-                empty(namespace.remove_file(&caller, ino, name))
-            }
-            Operation::Rmdir { name } => {
-                self.note_removal();
-                empty(namespace.remove_directory(&caller, ino, name))
-            }
+            Operation::Unlink { name } => empty(namespace.remove_file(&caller, ino, name)),
+            Operation::Rmdir { name } => empty(namespace.remove_directory(&caller, ino, name)),
             Operation::Rename {
                 new_parent,
                 flags,
@@ -319,7 +276,6 @@ impl Adapter {
                 new_name,
             } => {
                 let mode = rename_mode(flags)?;
-                self.note_removal();
                 let to = (self.numbers.ino(new_parent), new_name);
                 empty(namespace.rename(&caller, (ino, name), to, mode))
             }
@@ -395,14 +351,8 @@ impl Adapter {
                     _ => return Err(Failure::Errno(libc::EINVAL)),
                 };
                 // A kernel that does not tell: no caller is known to be in more groups than one.
-                let kills_setgid = match kills_setgid {
-                    Some(kills) => kills,
-                    None => caller.uid != 0 && caller.gid != namespace.attributes(ino)?.gid,
-                };
-                let set = match kills_setgid {
-                    true => namespace.set_xattr_dropping_setgid(&caller, ino, name, value, mode),
-                    false => namespace.set_xattr(&caller, ino, name, value, mode),
-                };
+                let attribute = (name, value);
+                let set = namespace.set_xattr_checked(&caller, ino, attribute, mode, kills_setgid);
                 self.tell_of_acl(header.node, name);
                 empty(set)
             }

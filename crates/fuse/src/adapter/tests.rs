@@ -201,20 +201,6 @@ fn what_is_opened_with_o_noatime_is_read_unnoted() {
     }
 }
 
-/// A request that finds no space waits for FORGETs only where there may be some to come.
-#[test]
-fn only_what_was_removed_lately_is_waited_for() {
-    let adapter = adapter(Negotiated::default());
-    file(&adapter, b"f");
-    assert!(!adapter.has_removed_lately());
-    let root = adapter.numbers.node(adapter.namespace.root());
-    serve(&adapter, opcode::UNLINK, root, 0, &[], b"f\0");
-    assert!(adapter.has_removed_lately());
-    let then = coarse_ms() - REMOVED_LATELY.as_millis() as u64 - 1;
-    adapter.removed_ms.store(then, Ordering::Relaxed);
-    assert!(!adapter.has_removed_lately());
-}
-
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }

@@ -71,7 +71,12 @@ impl Inherited {
 
 /// True when the caller may give a set-group-ID bit to an inode of this group, or leave it there.
 pub(crate) fn may_keep_setgid(caller: &Caller, gid: u32) -> bool {
-    caller.is_checked() || caller.uid == 0 || caller.is_in_group(gid)
+    caller.is_checked() || is_root_or_member(caller, gid)
+}
+
+/// The same where nobody has looked at the caller's groups before.
+pub(crate) fn is_root_or_member(caller: &Caller, gid: u32) -> bool {
+    caller.uid == 0 || caller.is_in_group(gid)
 }
 
 /// True when something that is no directory and is made with these permission bits, before umask
@@ -90,7 +95,7 @@ pub(crate) fn loses_setgid(
         return false;
     }
     match dir.permissions & libc::S_ISGID {
-        0 => is_bsd && caller.uid != 0 && !caller.is_in_group(dir.gid),
+        0 => is_bsd && !is_root_or_member(caller, dir.gid),
         _ => !may_keep_setgid(caller, dir.gid),
     }
 }

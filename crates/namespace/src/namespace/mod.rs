@@ -5,6 +5,7 @@
 //! |---|---|
 //! | (here) | the parts; the gate; space that is reserved, the log group |
 //! | `loading` | inodes, names, mappings and attributes are loaded when first used |
+//! | `late_releases` | who finds no space waits for references that come back late |
 //! | `lifetime` | references on inodes; the end of an inode without names |
 //! | `reclaim` | what is removed over a store that takes no batches |
 //!
@@ -16,6 +17,7 @@
 //! # May use
 //! Everything below.
 
+mod late_releases;
 mod lifetime;
 mod loading;
 mod reclaim;
@@ -40,6 +42,7 @@ use crate::data::write_errors::WriteErrors;
 use crate::file_lock::WaitsFor;
 use crate::inode::{Core, InodeConfig, Stamped};
 use crate::names::path_cache::PathCache;
+use crate::namespace::late_releases::LateReleases;
 use crate::schemes::{Call, OuterGuard};
 
 /// A concurrent file system tree over a store. See the crate's documentation.
@@ -56,6 +59,7 @@ pub struct Namespace {
     pub(crate) file_lock_credit: LimitedCounter,
     /// Changes of any directory are durable when they return.
     pub(crate) has_synchronous_directories: AtomicBool,
+    late_releases: LateReleases,
 }
 
 /// What operations share with commits is the volume's.
@@ -104,6 +108,7 @@ impl Namespace {
             topology: Mutex::new(&classes::TOPOLOGY, ()),
             write_errors: WriteErrors::new(),
             open_files: ShardedList::new(&classes::FILES),
+            late_releases: LateReleases::new(),
         };
         // The root stays in memory: it is where every walk starts.
         namespace.reference(namespace.root())?;
@@ -239,8 +244,10 @@ impl Namespace {
 
     /// Runs an operation; when it fails for lack of space, commits, which frees what was removed,
     /// and runs it again. A commit that somebody else has under way counts too, and what it frees
-    /// may be taken by others first: so it goes on as long as commits come, within reason.
+    /// may be taken by others first: so it goes on as long as commits come, within reason. At last
+    /// it waits once for what may be given back late ([`Namespace::expect_late_releases`]).
     pub(crate) fn with_space<T>(&self, operation: impl Fn() -> Result<T>) -> Result<T> {
+        let mut has_waited = false;
         for _ in 0..SPACE_ATTEMPTS {
             let before = self.log.committed();
             match operation() {
@@ -248,6 +255,11 @@ impl Namespace {
                     self.commit()?;
                 }
                 Err(Error::NoSpace | Error::QuotaExceeded) if self.log.committed() != before => {}
+                Err(Error::NoSpace | Error::QuotaExceeded)
+                    if !has_waited && self.wait_for_releases() =>
+                {
+                    has_waited = true;
+                }
                 Err(Error::NoSpace) => return self.note_load(Err(self.store.why_no_space())),
                 result => return result,
             }

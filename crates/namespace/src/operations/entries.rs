@@ -504,6 +504,7 @@ impl Namespace {
         } else if inode.references.unlink(&self.inodes.split_counts, lock) {
             LinkState::Freed
         } else {
+            self.note_late_release();
             LinkState::Orphan
         }
     }

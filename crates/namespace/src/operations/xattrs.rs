@@ -3,7 +3,7 @@
 //! A set or remove is decided and logged under the inode's lock; the map of values has a lock of
 //! its own so that readers do not wait for attribute changes.
 
-use crate::access::acls::may_keep_setgid;
+use crate::access::acls::{is_root_or_member, may_keep_setgid};
 use crate::access::permission::{READ, WRITE, check_owner, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::store::Plan;
@@ -95,19 +95,24 @@ impl Namespace {
         self.change_xattr(caller, ino, name, Some(value), mode)
     }
 
-    /// [`Namespace::set_xattr`] for a caller whose checks were made ([`Caller::is_checked`]) and
-    /// that was found to lack what it takes to keep a set-group-ID bit.
-    pub fn set_xattr_dropping_setgid(
+    /// [`Namespace::set_xattr`] for a caller whose checks were made ([`Caller::is_checked`]).
+    /// `loses_setgid` is what they found: whether an access ACL takes the set-group-ID bit away;
+    /// `None` where nobody has looked: it stays for root and for members of the inode's group.
+    pub fn set_xattr_checked(
         &self,
         caller: &Caller,
         ino: Ino,
-        name: &[u8],
-        value: &[u8],
+        (name, value): (&[u8], &[u8]),
         mode: XattrMode,
+        loses_setgid: Option<bool>,
     ) -> Result<()> {
         match AclKind::of_name(name) {
             Some(kind) if value.len() <= VALUE_MAX => {
-                self.change_acl(caller, ino, kind, Some(value), |_| false)
+                let keeps = |gid| match loses_setgid {
+                    Some(loses) => !loses,
+                    None => is_root_or_member(caller, gid),
+                };
+                self.change_acl(caller, ino, kind, Some(value), keeps)
             }
             _ => self.set_xattr(caller, ino, name, value, mode),
         }

@@ -331,9 +331,23 @@ fn an_access_acl_takes_the_setgid_bit_where_a_chmod_would() {
         }
         let ino = file_of(ns, 10, 50, 0o600);
         chmod(ns, &Caller::root(), ino, 0o2775).unwrap();
-        ns.set_xattr_dropping_setgid(&Caller::root(), ino, ACCESS, &acl(text), XattrMode::Set)
-            .unwrap();
-        assert_eq!(mode(ns, ino), 0o771);
+        let value = acl(text);
+        let set = |uid, gid, loses| {
+            chmod(ns, &Caller::root(), ino, 0o2775).unwrap();
+            let caller = Caller {
+                gid,
+                checks: finefs_namespace::AccessChecks::Done,
+                ..user(uid, &[])
+            };
+            ns.set_xattr_checked(&caller, ino, (ACCESS, &value), XattrMode::Set, loses)
+                .unwrap();
+            mode(ns, ino)
+        };
+        assert_eq!(set(0, 0, Some(true)), 0o771);
+        assert_eq!(set(10, 10, Some(false)), 0o2771);
+        assert_eq!(set(10, 10, None), 0o771);
+        assert_eq!(set(10, 50, None), 0o2771);
+        assert_eq!(set(0, 0, None), 0o2771);
     });
 }
 

@@ -1,6 +1,7 @@
 //! The namespace over the memory store, operation by operation.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use finefs_namespace::types::{Caller, FileKind, Ino, SetAttributes};
 use finefs_namespace::{
@@ -288,6 +289,32 @@ fn a_full_store_says_so_and_recovers() {
     ns.forget(ino, 1);
     let ino = ns.create_file(&root, ns.root(), b"b", 0o644).unwrap().ino;
     ns.write(ino, 0, &vec![2; 1 << 20]).unwrap();
+}
+
+/// As by a FUSE server, which reads the kernel's FORGET after the name is gone.
+#[test]
+fn space_that_is_given_back_late_is_waited_for_where_it_is_expected() {
+    for is_expected in [false, true] {
+        let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
+        let ns = store.into_namespace(Options::default()).unwrap();
+        if is_expected {
+            ns.expect_late_releases(Duration::from_millis(400));
+        }
+        let root = Caller::root();
+        let file = |name| ns.create_file(&root, ns.root(), name, 0o644).unwrap().ino;
+        let (old, new) = (file(b"old"), file(b"new"));
+        let data = vec![1; 600 << 10];
+        ns.write(old, 0, &data).unwrap();
+        ns.remove_file(&root, ns.root(), b"old").unwrap();
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                ns.forget(old, 1);
+            });
+            assert_eq!(ns.write(new, 0, &data).is_ok(), is_expected);
+        });
+        ns.shut_down().unwrap();
+    }
 }
 
 #[test]
