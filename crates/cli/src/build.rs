@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::destination::Destination;
 use crate::image::building::{say_left_out, watched};
 use crate::image::members::Excluded;
-use crate::image::{copying, text};
+use crate::image::{copying, stop, text};
 use crate::journals::Journals;
 use crate::mke2fs::Besides;
 use crate::switches::{Switches, Whose, time_from_environment};
@@ -255,9 +255,9 @@ fn run_to(
 
 /// Where a signal was the reason, that is the status of the program.
 pub(crate) fn give_up<T>(reason: String) -> CliResult<T> {
-    if copying::watch_signals()?.load(Ordering::Relaxed) {
+    if stop::watch_signals()?.load(Ordering::Relaxed) {
         output::say(reason);
-        std::process::exit(i32::from(copying::INTERRUPTED));
+        std::process::exit(i32::from(stop::INTERRUPTED));
     }
     Err(Failure::new(reason))
 }

@@ -14,7 +14,7 @@ use finefs_image::{
     mkfs::{self, FsType},
 };
 
-use crate::image::{copying, text};
+use crate::image::{copying, stop, text};
 use crate::progress::{self, Companion, Step};
 use crate::{CliResult, Failure, output, size};
 
@@ -176,7 +176,7 @@ impl Convert {
             may_replace: self.force,
         };
         let progress = Arc::new(Progress {
-            stop: copying::watch_signals()?,
+            stop: stop::watch_signals()?,
             ..Progress::default()
         });
         let converted = {
@@ -186,7 +186,7 @@ impl Convert {
         let converted = match converted {
             Err(error) if progress.stop.load(Ordering::Relaxed) => {
                 output::say(error);
-                return Ok(ExitCode::from(copying::INTERRUPTED));
+                return Ok(ExitCode::from(stop::INTERRUPTED));
             }
             converted => converted.map_err(Failure::new)?,
         };

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use tempfile::TempDir;
 
-use crate::image::copying;
+use crate::image::stop;
 use crate::{CliResult, Failure};
 
 /// What standard output is called.
@@ -81,7 +81,7 @@ impl Destination {
 /// Copies to standard output, until a signal stops it. A reader that goes is an error: it has not
 /// got the image.
 fn copy(mut image: File) -> io::Result<()> {
-    let stop = copying::watch_signals().map_err(|Failure(line)| io::Error::other(line))?;
+    let stop = stop::watch_signals().map_err(|Failure(line)| io::Error::other(line))?;
     let mut output = io::stdout().lock();
     let mut buffer = vec![0; CHUNK_BYTES];
     loop {

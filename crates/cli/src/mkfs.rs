@@ -9,7 +9,7 @@ use clap::{ArgAction, Args};
 use finefs_image::build::{self, Free, Owners, Rules, Source};
 use finefs_image::mkfs::{self, MkfsError, Options, Place};
 
-use crate::image::copying;
+use crate::image::{copying, stop};
 use crate::mke2fs::{self, Besides, Name};
 use crate::switches::{Switches, Whose, time_from_environment};
 use crate::{CliResult, Failure, output, progress, size};
@@ -198,7 +198,7 @@ fn make(place: Place, options: &Options, as_mke2fs: bool) -> CliResult<mkfs::Mad
     // A new file goes at a signal. What was there before, a signal leaves as it is then.
     let stop = match place.is_there() {
         true => Arc::default(),
-        false => copying::watch_signals()?,
+        false => stop::watch_signals()?,
     };
     let work = || mkfs::make_at_until(&place, options, &stop);
     let made = match options.checks_blocks {

@@ -29,7 +29,7 @@ use crate::found::{Found, read_superblock};
 use crate::group::GroupTable;
 use crate::journal::writer::{JournalWriter, LogFeatures};
 use crate::journal::{Journal, Log, external};
-use crate::load::{inode, quota};
+use crate::load::{checked, quota};
 use crate::mmp::Mmp;
 use crate::recover::{self, Finding};
 use crate::state::ExtState;
@@ -215,7 +215,7 @@ fn check_root(state: &ExtState) -> std::result::Result<(), MountErrorKind> {
         .map_err(|error| damaged("root directory", &error))?;
     let wrong = match root.kind() {
         Some(DiskKind::Directory) if root.links_count() > 0 => {
-            let checked = inode::checked(state, ROOT);
+            let checked = checked::inode(state, ROOT);
             return checked
                 .map(|_| ())
                 .map_err(|error| damaged("root directory", &error));

@@ -22,7 +22,7 @@ use finefs_namespace::{
 
 use crate::apply;
 use crate::error::{at, detail};
-use crate::load::{inode, map};
+use crate::load::{checked, inode, map};
 use crate::state::{ExtState, InodeBytes, disk_ino};
 
 /// Frees or truncates all orphans. Gives notes for the user; damage is one, and no reason to fail.
@@ -217,7 +217,7 @@ fn zero_tail(state: &ExtState, ino: Ino, inode: &Inode<InodeBytes>, size_bytes: 
 fn change(state: &ExtState, ino: Ino) -> Result<InodeChange> {
     let inode = sound_inode(state, ino)?;
     let place = || format!("inode {ino}");
-    let kind = inode::convert_kind(inode.validate().map_err(|error| at(place(), error))?);
+    let kind = checked::convert_kind(inode.validate().map_err(|error| at(place(), error))?);
     let attributes = inode::attributes(state, ino, &inode, kind)?;
     let mut change = InodeChange {
         ino,

@@ -24,7 +24,7 @@ use crate::damage;
 use crate::error::{MountError, detail};
 use crate::journal::writer::JournalWriter;
 use crate::load::{
-    clusters, directory, encryption, inode, map, names, quota, symlink, verity, xattr,
+    checked, clusters, directory, encryption, inode, map, names, quota, symlink, verity, xattr,
 };
 use crate::mmp::Mmp;
 use crate::mount::{self, Mounted};
@@ -283,7 +283,7 @@ impl Store for ExtStore {
     }
 
     fn load_extents(&self, ino: Ino) -> Result<Vec<Extent>> {
-        let (inode, kind) = inode::checked(&self.state, ino)?;
+        let (inode, kind) = checked::inode(&self.state, ino)?;
         match kind {
             FileKind::Regular => {
                 if self.geometry.cluster_blocks > 1 && !inode.flags().contains(InodeFlags::EXTENTS)

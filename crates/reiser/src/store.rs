@@ -17,7 +17,7 @@ use finefs_reiser_disk::{KeyVersion, ObjectKey, indirect};
 use crate::ReiserOptions;
 use crate::apply::cost::{self, ImageCost};
 use crate::error::MountError;
-use crate::load::{directory, inode, map, tail, xattr};
+use crate::load::{content, directory, inode, map, tail, xattr};
 use crate::state::{LINK_MAX, Mounted, ROOT, Writer};
 use crate::{apply, mount};
 
@@ -183,7 +183,7 @@ impl Store for ReiserStore {
     fn load_symlink(&self, ino: Ino) -> Result<Vec<u8>> {
         let mut target = self.load(ino, |mounted| {
             let object = mounted.objects.find(ino)?;
-            tail::content(mounted, object, libc::PATH_MAX as usize)
+            content::whole(mounted, object, libc::PATH_MAX as usize)
         })?;
         // Some kernels counted the zeros that fill it up.
         if let Some(end) = target.iter().position(|&byte| byte == 0) {

@@ -13,8 +13,8 @@ use finefs_ext_disk::undo_file::{
     HEADER_BYTES, Header, KEY_BLOCKS_MAX, MAGIC, invert_magic, parse_key_block,
 };
 
+use super::ChangedSince;
 use super::shadow::PAGE;
-use super::undo::ChangedSince;
 
 /// True for a file that begins as these do.
 pub(super) fn is_one(path: &Path) -> bool {

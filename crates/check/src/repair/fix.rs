@@ -1,6 +1,5 @@
-//! Putting right what findings say, one after the other.
+//! What a finding says, put right by itself.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
@@ -13,9 +12,8 @@ use finefs_ext_disk::inode::{Inode, InodeFlags, LINKS_MAX, LINKS_UNCOUNTED};
 use finefs_ext_disk::superblock::SUPERBLOCK_OFFSET;
 use finefs_ext_disk::{Ino, PhysBlock, xattr};
 
-use super::lost::{self, Attached};
-use super::{groups, index, superblock};
-use crate::finding::{Finding, Findings, Problem, Report};
+use super::superblock;
+use crate::finding::{Finding, Findings, Problem};
 use crate::pass::{Check, Runs};
 use crate::walk;
 
@@ -32,71 +30,9 @@ pub(super) struct Fix<'a> {
     pub check: &'a Check,
 }
 
-/// Puts right all that can be; false where something was left.
-pub(crate) fn all(
-    view: &Arc<dyn BlockDevice>,
-    check: &Check,
-    report: &Report,
-) -> Result<bool, String> {
-    let fix = Fix { view, check };
-    let mut groups = BTreeSet::new();
-    let mut indexes = BTreeSet::new();
-    let mut waiting = Vec::new();
-    let mut is_all = true;
-    for finding in &report.findings {
-        let done = match finding.problem {
-            Problem::BlockBitmap
-            | Problem::InodeBitmap
-            | Problem::BitmapChecksum
-            | Problem::GroupCount
-            | Problem::GroupChecksum
-            | Problem::GroupFlags => {
-                let whole = finding.problem == Problem::GroupFlags;
-                finding
-                    .object
-                    .group
-                    .map(|group| groups.insert((group, whole)));
-                true
-            }
-            // Once everything that is counted is right.
-            Problem::QuotaUsage => true,
-            Problem::Htree => {
-                finding.object.inode.map(|ino| indexes.insert(ino));
-                true
-            }
-            Problem::Disconnected | Problem::Unattached => match finding.object.inode {
-                Some(ino) => match lost::attach(&fix, ino)? {
-                    Attached::Done => true,
-                    Attached::Waits => {
-                        waiting.push(ino);
-                        true
-                    }
-                    Attached::Cannot => false,
-                },
-                None => false,
-            },
-            _ => fix.one(finding)?,
-        };
-        is_all &= done || !finding.is_error();
-    }
-    for ino in indexes {
-        is_all &= index::rebuild(&fix, ino)?;
-    }
-    for (group, whole) in groups {
-        groups::rewrite(&fix, group, whole)?;
-    }
-    groups::totals(&fix)?;
-    is_all &= lost::make(&fix, report, &waiting)?;
-    let mut errors = report.findings.iter().filter(|f| f.is_error()).peekable();
-    if errors.peek().is_some() && errors.all(|finding| finding.problem == Problem::QuotaUsage) {
-        is_all &= fix.quotas()?;
-    }
-    Ok(is_all)
-}
-
 impl Fix<'_> {
     /// Makes quota files say what was counted; false where that cannot be.
-    fn quotas(&self) -> Result<bool, String> {
+    pub fn quotas(&self) -> Result<bool, String> {
         let of = |kind: QuotaKind| {
             let held = self.check.usage.of(kind).iter();
             let held = held.map(|(id, held)| (*id, (held.bytes, held.inodes)));
@@ -105,7 +41,7 @@ impl Fix<'_> {
         replay::set_quota_usage(self.view, &QuotaKind::ALL.map(of))
     }
 
-    fn one(&self, finding: &Finding) -> Result<bool, String> {
+    pub fn one(&self, finding: &Finding) -> Result<bool, String> {
         let (ino, block) = (finding.object.inode, finding.object.block);
         let fs = &self.check.fs;
         Ok(match (finding.problem, ino, block) {

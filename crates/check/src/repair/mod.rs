@@ -15,10 +15,11 @@
 
 mod decide;
 mod e2undo;
-pub(crate) mod fix;
+mod fix;
 mod groups;
 mod index;
 mod lost;
+pub(crate) mod round;
 pub(crate) mod shadow;
 mod undo;
 
@@ -36,7 +37,20 @@ use crate::{Options, pass};
 pub use decide::NAMED;
 use shadow::Shadow;
 pub(crate) use undo::Undo;
-pub use undo::{ChangedSince, default_path, undo};
+pub use undo::{default_path, undo};
+
+/// What becomes of an image that was changed since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChangedSince {
+    /// An error says so, and nothing is written.
+    Refused,
+    /// What the file holds is put back all the same.
+    PutBack {
+        /// The device is the part of a disk that the file system is in: it starts with it, wherever
+        /// the file says that it does.
+        is_part: bool,
+    },
+}
 
 /// The most rounds: what one puts right can only show what another must.
 const ROUNDS: usize = 12;
@@ -121,7 +135,7 @@ pub fn repair(
                 false => return Ok(Outcome::Refused(report)),
             }
         }
-        if !fix::all(&view, &check, &report)? {
+        if !round::put_right(&view, &check, &report)? {
             return Ok(Outcome::Refused(report));
         }
     }

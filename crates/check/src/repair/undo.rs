@@ -21,8 +21,8 @@ use finefs_block::BlockDevice;
 use finefs_ext_disk::checksum::crc32c;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 
-use super::e2undo;
 use super::shadow::{Change, PAGE};
+use super::{ChangedSince, e2undo};
 
 const NAME: &[u8; 14] = b"finefs undo 3\n";
 const NAME_2: &[u8; 14] = b"finefs undo 2\n";
@@ -133,19 +133,6 @@ fn uuid_of(device: &dyn BlockDevice) -> Option<[u8; 16]> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
     Some(Superblock::parse(&bytes).ok()?.uuid())
-}
-
-/// What becomes of an image that was changed since.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ChangedSince {
-    /// An error says so, and nothing is written.
-    Refused,
-    /// What the file holds is put back all the same.
-    PutBack {
-        /// The device is the part of a disk that the file system is in: it starts with it, wherever
-        /// the file says that it does.
-        is_part: bool,
-    },
 }
 
 /// Puts back what an undo file holds, of ours or of e2fsprogs, and the image's length; gives the

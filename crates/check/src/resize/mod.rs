@@ -47,7 +47,7 @@ use crate::Options;
 use crate::finding::{Problem, Report};
 use crate::fs::{external_is_replayed, replay_first};
 use crate::pass::{self, Check};
-use crate::repair::{Undo, commit, fix, is_good, shadow::Shadow};
+use crate::repair::{Undo, commit, is_good, round, shadow::Shadow};
 use layout::Layout;
 use metadata::Writer;
 use moving::Mover;
@@ -493,7 +493,7 @@ fn settle(view: &Arc<dyn BlockDevice>, shape: &Shape, options: &Options) -> Resu
                  mistake in finefs, please report it"
             ));
         };
-        fix::all(view, &check, &report)?;
+        round::put_right(view, &check, &report)?;
     }
     Err("nothing was changed: bitmaps and counts do not settle".to_owned())
 }

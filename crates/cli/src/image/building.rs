@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use finefs_image::build::Progress;
 
-use super::copying;
+use super::stop;
 use crate::progress::{self, Companion, Step};
 use crate::{CliResult, output};
 
@@ -14,7 +14,7 @@ pub(crate) fn watched<T>(
     work: &mut dyn FnMut(&Progress) -> finefs_image::Result<T>,
 ) -> CliResult<finefs_image::Result<T>> {
     let progress = Arc::new(Progress {
-        stop: copying::watch_signals()?,
+        stop: stop::watch_signals()?,
         ..Progress::default()
     });
     let _bar = bar(&progress);

@@ -1,9 +1,9 @@
-//! What cp and mv share: running a copy with progress, signals, and what could not be done.
+//! What cp and mv share: running a copy with progress, and what could not be done.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use finefs_image::Error;
@@ -11,14 +11,11 @@ use finefs_image::copy::{self, Observer, Options, Progress, Task, Totals, measur
 use finefs_image::tree::{Room, SourceDir};
 
 use super::session::{Session, print_line};
-use super::text;
+use super::{stop, text};
 use crate::file_limit::raise_file_limit;
 use crate::output::{ask, say};
 use crate::progress::{self, Companion, Step};
 use crate::{CliResult, Failure};
-
-/// Status of a command that a signal has ended.
-pub(crate) const INTERRUPTED: u8 = 130;
 
 /// A copy: how, and how it goes.
 pub(super) struct Copying {
@@ -48,7 +45,7 @@ impl Copying {
         let Some(sink) = tasks.first().map(|task| Arc::clone(&task.sink)) else {
             return Ok(());
         };
-        let stop = watch_signals()?;
+        let stop = stop::watch_signals()?;
         // Directories on the way to a deep file are open.
         raise_file_limit();
         let sources: Vec<Source> = tasks
@@ -103,7 +100,10 @@ impl Copying {
             ));
         }
         if self.progress.stop.load(Ordering::Relaxed) {
-            session.fail_with(INTERRUPTED, "interrupted; what is not whole was removed");
+            session.fail_with(
+                stop::INTERRUPTED,
+                "interrupted; what is not whole was removed",
+            );
         }
     }
 
@@ -183,34 +183,6 @@ pub(super) fn umask(is_into_image: bool) -> u32 {
 /// Threads if nothing is said.
 pub(crate) fn jobs() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get().min(8))
-}
-
-/// A signal that is watched has come.
-static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-
-/// True once a signal that is watched has asked for an end.
-pub(super) fn is_stopped() -> bool {
-    STOP.get().is_some_and(|stop| stop.load(Ordering::Relaxed))
-}
-
-/// The first SIGINT, SIGTERM or SIGHUP asks for an end, the second ends. The flag is the same each
-/// time.
-pub(crate) fn watch_signals() -> CliResult<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    if let Some(stop) = STOP.get() {
-        return Ok(Arc::clone(stop));
-    }
-    let stop = Arc::clone(STOP.get_or_init(Arc::default));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register_conditional_shutdown(
-            signal,
-            INTERRUPTED.into(),
-            Arc::clone(&stop),
-        )
-        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-        .map_err(|error| Failure::new(format!("signals: {error}")))?;
-    }
-    Ok(stop)
 }
 
 /// Passes a signal's flag on to a copy.

@@ -11,9 +11,9 @@ use finefs_image::{Address, Attributes};
 use serde::Serialize;
 
 use super::Where;
-use super::ls::for_terminal;
 use super::record::hex_unless_utf8;
 use super::session::{At, Context, Printer, Session, print_json};
+use super::text::for_terminal;
 use super::units::Units;
 use crate::CliResult;
 use finefs_image::pattern::matches;

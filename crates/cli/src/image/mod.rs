@@ -3,15 +3,16 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `diff` (`layer`), `tar` (`members`) | reading |
+//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `diff`, `tar` (`members`) | reading |
 //! | `cp`, `mv`, `rm`, `ln`, `make`, `chmod`, `owner` (`changes`), `trim`, `defrag` | what edits |
 //! | `xattr`, `flags` | what reads and edits: getfattr and setfattr, lsattr and chattr |
 //! | `building` | what build and tar share: progress, signals, what was left out |
-//! | `copying` | what cp and mv share: progress, signals, what could not be done |
+//! | `copying` | what cp and mv share: progress, what could not be done |
+//! | `stop` | signals that end a command where it can be ended |
 //! | `destination` | where cp and mv put copies |
 //! | `session` | the images of one command, its messages and its status; what commands share |
 //! | `shell` | many commands on an image that is opened once |
-//! | `text` | modes, sizes and times as text; `units`: --block-size; `clock`: local time |
+//! | `text` | modes, sizes, times and names as text; `units`: --block-size; `clock`: local time |
 //! | `mode` | chmod's modes; `date`: touch's times |
 //! | `glob` | paths by patterns |
 //! | `through` | paths of the host that are written and never replaced |
@@ -35,8 +36,6 @@ mod du;
 mod find;
 mod flags;
 mod glob;
-#[cfg(feature = "build")]
-mod layer;
 mod ln;
 mod ls;
 mod make;
@@ -52,6 +51,7 @@ mod session;
 #[cfg(feature = "shell")]
 pub(crate) mod shell;
 mod stat;
+pub(crate) mod stop;
 #[cfg(feature = "build")]
 mod tar;
 pub(crate) mod text;

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use finefs::{Encryption, FileSystem};
 use finefs_image::{Access, Address, Error, Images, Operand};
 
-use super::ls::for_terminal;
-use super::{Where, copying, glob};
+use super::text::for_terminal;
+use super::{Where, glob, stop};
 use crate::output::{say, set_program};
 use crate::{CliResult, Failure};
 
@@ -384,8 +384,8 @@ impl<'c> Session<'c> {
             let images = std::mem::take(&mut self.images);
             self.check(images.close());
         }
-        if copying::is_stopped() {
-            self.status = copying::INTERRUPTED;
+        if stop::is_stopped() {
+            self.status = stop::INTERRUPTED;
         }
         self.context.status = self.status;
         Ok(ExitCode::from(self.status))
@@ -449,7 +449,7 @@ impl Printer {
 
     /// True when nobody reads any more, or wants more.
     pub fn is_gone(&self) -> bool {
-        self.is_gone || copying::is_stopped()
+        self.is_gone || stop::is_stopped()
     }
 
     /// Prints bytes as they are.

@@ -9,10 +9,10 @@ use clap::Args;
 use finefs::FileKind;
 use finefs_image::{Attributes, Time};
 
-use super::ls::for_terminal;
 use super::people::People;
 use super::record::Record;
 use super::session::{At, Context, Printer, Session, print_json};
+use super::text::for_terminal;
 use super::{Where, text};
 use crate::CliResult;
 

@@ -15,11 +15,11 @@ use finefs_image::tree::{Follow, SourceDir};
 use finefs_image::walk::letter;
 use finefs_image::{Error, Operand, Packing, Time};
 
-use super::ls::without_controls;
 use super::members::Members;
 use super::people::People;
 use super::session::{Context, Printer, Session, print_line};
-use super::{Where, building, copying, date, text};
+use super::text::without_controls;
+use super::{Where, building, copying, date, stop, text};
 use crate::progress::{self, Companion, Step};
 use crate::{CliResult, Failure, output};
 
@@ -245,8 +245,8 @@ impl Tar {
                     session.fail_with_silently(FAILED);
                 }
             }
-            Err(error) if copying::watch_signals()?.load(Ordering::Relaxed) => {
-                session.fail_with(copying::INTERRUPTED, error);
+            Err(error) if stop::watch_signals()?.load(Ordering::Relaxed) => {
+                session.fail_with(stop::INTERRUPTED, error);
             }
             Err(error) => session.fail_with(FAILED, error),
         }
@@ -262,7 +262,7 @@ impl Tar {
         }
         let choice = self.members.choice(&self.operands).map_err(Failure::new)?;
         let progress = build::Progress {
-            stop: copying::watch_signals()?,
+            stop: stop::watch_signals()?,
             ..build::Progress::default()
         };
         let mut printer = Printer::new();
@@ -277,7 +277,7 @@ impl Tar {
         printer.flush()?;
         match told {
             Err(error) if progress.stop.load(Ordering::Relaxed) => {
-                session.fail_with(copying::INTERRUPTED, error);
+                session.fail_with(stop::INTERRUPTED, error);
             }
             Err(error) => session.fail_with(FAILED, error),
             Ok(_) => {}
@@ -307,7 +307,7 @@ impl Tar {
         let mut style = self.style(&mut session).map_err(Failure::new)?;
         style.tell = (self.verbose > 0).then_some(&printed);
         let progress = Arc::new(Progress {
-            stop: copying::watch_signals()?,
+            stop: stop::watch_signals()?,
             ..Progress::default()
         });
         let written = match &self.file {
@@ -329,7 +329,7 @@ impl Tar {
             // What archives cannot hold does not fail tar(1) either.
             Ok(left_out) => left_out.iter().for_each(output::say),
             Err(error) if progress.stop.load(Ordering::Relaxed) => {
-                session.fail_with(copying::INTERRUPTED, error);
+                session.fail_with(stop::INTERRUPTED, error);
             }
             // Its reader may go at any time, and knows that it is not whole.
             Err(error) if error.errno() == Some(libc::EPIPE) => session.fail_with_silently(FAILED),

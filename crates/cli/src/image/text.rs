@@ -1,4 +1,6 @@
-//! Modes, sizes and times as text, as coreutils writes them.
+//! Modes, sizes, times and names as text, as coreutils writes them.
+
+use std::io::{self, IsTerminal};
 
 use finefs::FileKind;
 use finefs_image::{Attributes, Time};
@@ -23,6 +25,26 @@ const MONTHS: [&str; 12] = [
     "November",
     "December",
 ];
+
+/// A name as it may go to a terminal, which control characters would change.
+pub(super) fn for_terminal(name: &[u8]) -> Vec<u8> {
+    match io::stdout().is_terminal() {
+        true => without_controls(name),
+        false => name.to_vec(),
+    }
+}
+
+/// The same with `?` for what is no text and no letter.
+pub(super) fn without_controls(name: &[u8]) -> Vec<u8> {
+    let mut shown = Vec::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        let letters = chunk.valid().chars();
+        let letters = letters.map(|letter| if letter.is_control() { '?' } else { letter });
+        shown.extend(letters.collect::<String>().bytes());
+        shown.extend(chunk.invalid().iter().map(|_| b'?'));
+    }
+    shown
+}
 
 /// As in `-rwsr-xr-x`.
 pub(super) fn mode_string(attributes: &Attributes) -> String {

@@ -8,8 +8,8 @@ use finefs::FileKind;
 use finefs_image::{Attributes, walk};
 
 use super::Where;
-use super::ls::for_terminal;
 use super::session::{At, Context, Printer, Session};
+use super::text::for_terminal;
 use crate::CliResult;
 
 /// Show directories of an image as a tree, as tree(1)

@@ -18,7 +18,7 @@ use finefs_namespace::{
 use super::raw;
 use crate::apply;
 use crate::error::at;
-use crate::load::{clusters, directory, inode, map};
+use crate::load::{checked, clusters, directory, inode, map};
 use crate::state::{ExtState, disk_ino};
 
 /// An inode that records name.
@@ -142,7 +142,7 @@ impl<'a> Plan<'a> {
         if !self.state.inode_bits(group)?.all_used(place.index, 1) {
             return Ok(Object::default());
         }
-        let (disk, kind) = match inode::checked(self.state, ino) {
+        let (disk, kind) = match checked::inode(self.state, ino) {
             Err(Error::Stale) => return Ok(Object::default()),
             found => found?,
         };
@@ -367,7 +367,7 @@ impl<'a> Plan<'a> {
         let kind = inode
             .validate()
             .map_err(|error| at(format_args!("inode {ino}"), error))?;
-        inode::attributes(self.state, ino, &inode, inode::convert_kind(kind))
+        inode::attributes(self.state, ino, &inode, checked::convert_kind(kind))
     }
 
     /// The target of a symbolic link that was made: in its record, or in its one block.
@@ -436,7 +436,7 @@ impl Object {
 
     fn kind(&self, state: &ExtState) -> Result<Option<FileKind>> {
         match &self.record {
-            Some(record) => Ok(whole(state, record)?.kind().map(inode::convert_kind)),
+            Some(record) => Ok(whole(state, record)?.kind().map(checked::convert_kind)),
             None => Ok(self.before.map(|before| before.kind)),
         }
     }

@@ -7,7 +7,7 @@ use finefs_namespace::{Error, Ino, Result, Store};
 use serde::Serialize;
 
 use crate::crypt::hex;
-use crate::load::{encryption, inode};
+use crate::load::{checked, encryption};
 use crate::store::ExtStore;
 
 /// The policy of a file; prints as text, and is serialised for scripts.
@@ -41,7 +41,7 @@ impl PolicyInfo {
             let named = directory.entries.iter().find(|entry| entry.name == name);
             ino = named.ok_or(Error::NotFound)?.ino;
         }
-        let (inode, _) = inode::checked(store.state(), ino)?;
+        let (inode, _) = checked::inode(store.state(), ino)?;
         let context = encryption::context_of(store.state(), ino, &inode)?;
         Ok(context.map(|context| PolicyInfo::from(&context)))
     }

@@ -28,8 +28,9 @@ use finefs_namespace::{
     DirectoryImage, EntryImage, Error, Extent, ExtentState, FileKind, Ino, Result,
 };
 
+use super::checked::{self, convert_kind};
 use super::index::Leaves;
-use super::inode::{checked, convert_kind, misplaced_inline_data};
+use super::inode::misplaced_inline_data;
 use super::nokey_names::NokeyNames;
 use super::{content, encryption, map};
 use crate::crypt::{FileCipher, Protection};
@@ -38,7 +39,7 @@ use crate::state::{ExtState, InodeBytes, disk_ino};
 
 /// Loads all entries of a directory.
 pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<DirectoryImage> {
-    let (inode, kind) = checked(state, ino)?;
+    let (inode, kind) = checked::inode(state, ino)?;
     if kind != FileKind::Directory {
         return Err(Error::NotADirectory);
     }

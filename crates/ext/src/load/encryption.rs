@@ -7,7 +7,7 @@ use finefs_ext_disk::inode::{FileKind, Inode, InodeFlags};
 use finefs_ext_disk::xattr::{NameIndex, XattrRegion, XattrValue};
 use finefs_namespace::{Error, Ino, Result};
 
-use super::{inode, xattr};
+use super::{checked, xattr};
 use crate::crypt::{FileCipher, Keyring, KnownFile, Protection};
 use crate::error::at;
 use crate::state::{ExtState, disk_ino};
@@ -38,7 +38,7 @@ pub(crate) fn known(state: &ExtState, keyring: &Keyring, ino: Ino) -> Result<Kno
     match keyring.known(ino) {
         Some(file) => Ok(file),
         None => {
-            let (inode, _) = inode::checked(state, ino)?;
+            let (inode, _) = checked::inode(state, ino)?;
             known_by(state, keyring, ino, &inode)
         }
     }

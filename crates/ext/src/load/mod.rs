@@ -3,6 +3,7 @@
 //! # Data model
 //! | Module | Loads |
 //! |---|---|
+//! | [`checked`] | an inode's own bytes |
 //! | [`inode`] | attributes, and whether the content can be read |
 //! | [`map`] | the mapping of any inode: extent trees and block maps |
 //! | [`clusters`] | (completes a mapping to whole clusters) |
@@ -24,6 +25,7 @@
 //!    within one load, and nothing is allocated for a size that no mapped block stands behind.
 //! 3. An error names the inode and the structure. It concerns that object only.
 
+pub(crate) mod checked;
 pub(crate) mod clusters;
 pub(crate) mod content;
 pub(crate) mod directory;

@@ -21,7 +21,7 @@ use finefs_ext_disk::htree::{DxBlock, DxEntry, DxPlace, LEVELS_MAX_LARGE};
 use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_namespace::{EntryImage, Error, ExtentState, FileKind, Ino, PlacedName, Result};
 
-use super::inode::{checked, convert_kind};
+use super::checked::{self, convert_kind};
 use super::map;
 use crate::error::at;
 use crate::state::{ExtState, InodeBytes, disk_ino};
@@ -130,7 +130,7 @@ struct Names<'a> {
 
 impl Names<'_> {
     fn of(state: &ExtState, ino: Ino) -> Result<Names<'_>> {
-        let (inode, kind) = checked(state, ino)?;
+        let (inode, kind) = checked::inode(state, ino)?;
         if kind != FileKind::Directory {
             return Err(Error::NotADirectory);
         }

@@ -5,13 +5,13 @@ use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::nokey;
 use finefs_namespace::{Error, FileKind, Ino, Result};
 
-use super::{content, encryption, inode, map};
+use super::{checked, content, encryption, map};
 use crate::crypt::{FileCipher, Protection};
 use crate::state::ExtState;
 
 /// Loads the target of a symbolic link.
 pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<Vec<u8>> {
-    let (inode, kind) = inode::checked(state, ino)?;
+    let (inode, kind) = checked::inode(state, ino)?;
     if kind != FileKind::Symlink {
         return Err(Error::Invalid);
     }

@@ -12,13 +12,13 @@ use finefs_ext_disk::xattr::{NameIndex, Xattr, XattrRegion, XattrValue, verify_b
 use finefs_namespace::{Error, Ino, Result};
 
 use super::content::Owner;
-use super::{content, inode};
+use super::{checked, content};
 use crate::error::at;
 use crate::state::{ExtState, InodeBytes};
 
 /// Loads all attributes that users can see: full names and values.
 pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let (inode, _) = inode::checked(state, ino)?;
+    let (inode, _) = checked::inode(state, ino)?;
     let mut attributes = Vec::new();
     let place = || format!("inode {ino}: attributes");
     let region = XattrRegion::in_inode(inode.xattr_bytes().unwrap_or_default())

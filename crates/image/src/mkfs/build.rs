@@ -577,12 +577,6 @@ fn default_orphan_blocks(blocks: u64) -> u64 {
 }
 
 /// What the superblock says beside numbers.
-/// A hash seed as the superblock has it.
-pub(super) fn hash_seed_words(seed: &[u8; 16]) -> [u32; 4] {
-    let (words, _) = seed.as_chunks::<4>();
-    std::array::from_fn(|index| words.get(index).map_or(0, |word| u32::from_le_bytes(*word)))
-}
-
 fn fill_superblock(shape: &mut Shape, options: &Options, identity: &Identity) -> Result<()> {
     let sb = &mut shape.sb;
     let features = &shape.features;
@@ -604,7 +598,7 @@ fn fill_superblock(shape: &mut Shape, options: &Options, identity: &Identity) ->
     sb.set_last_mounted_raw(&mounted);
 
     sb.set_uuid(&identity.uuid);
-    sb.set_hash_seed(hash_seed_words(&identity.hash_seed));
+    sb.set_hash_seed(identity.hash_seed_words());
     let time = identity.time as u64;
     sb.set_write_time(time);
     sb.set_mkfs_time(time);

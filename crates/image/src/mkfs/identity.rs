@@ -18,6 +18,12 @@ pub(super) struct Identity {
 }
 
 impl Identity {
+    /// A hash seed as the superblock has it.
+    pub fn hash_seed_words(&self) -> [u32; 4] {
+        let (words, _) = self.hash_seed.as_chunks::<4>();
+        std::array::from_fn(|index| words.get(index).map_or(0, |word| u32::from_le_bytes(*word)))
+    }
+
     pub fn of(options: &Options, blocks: u64) -> Result<Identity> {
         let time = match (options.time, &options.seed) {
             (Some(time), _) => time,

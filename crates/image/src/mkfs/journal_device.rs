@@ -2,12 +2,10 @@
 //! file system that is made gets one (`-J device=`).
 
 use super::Made;
-use super::build::hash_seed_words;
 use super::error::{MkfsError, Result};
 use super::features::FeatureSet;
 use super::identity::{Identity, format_uuid};
 use super::options::Options;
-use super::place::Place;
 use super::profile::Profile;
 use finefs_block::{Access, BlockDevice, FileDevice, PartitionDevice};
 use finefs_ext_disk::features::{Incompat, RoCompat};
@@ -129,7 +127,7 @@ fn superblock(
     sb.set_incompat(Incompat::JOURNAL_DEV);
     sb.set_uuid(&identity.uuid);
     sb.set_volume_name_raw(&label);
-    sb.set_hash_seed(hash_seed_words(&identity.hash_seed));
+    sb.set_hash_seed(identity.hash_seed_words());
     if has_csum(options)? {
         sb.set_ro_compat(RoCompat::METADATA_CSUM);
         sb.set_checksum_type(1);
@@ -144,9 +142,14 @@ pub(super) fn plan_at(size_bytes: u64, options: &Options) -> Result<Made> {
 }
 
 /// Makes a journal in a file or on a device.
-pub(super) fn make_at(place: &Place, size_bytes: u64, options: &Options) -> Result<Made> {
+pub(super) fn make_at(
+    path: &Path,
+    offset_bytes: u64,
+    size_bytes: u64,
+    options: &Options,
+) -> Result<Made> {
     let failed = |error: io::Error| MkfsError::Io {
-        place: place.path.display().to_string(),
+        place: path.display().to_string(),
         action: "written",
         error,
     };
@@ -155,17 +158,16 @@ pub(super) fn make_at(place: &Place, size_bytes: u64, options: &Options) -> Resu
         .write(true)
         .create(true)
         .truncate(false)
-        .open(&place.path)
+        .open(path)
         .map_err(failed)?;
-    let end = place.offset_bytes + size_bytes;
+    let end = offset_bytes + size_bytes;
     let metadata = file.metadata().map_err(failed)?;
     if metadata.is_file() && metadata.len() < end {
         file.set_len(end).map_err(failed)?;
     }
     drop(file);
-    let device = Arc::new(FileDevice::open(&place.path, Access::ReadWrite)?);
-    let part =
-        PartitionDevice::new(device, place.offset_bytes, Some(size_bytes)).map_err(failed)?;
+    let device = Arc::new(FileDevice::open(&path, Access::ReadWrite)?);
+    let part = PartitionDevice::new(device, offset_bytes, Some(size_bytes)).map_err(failed)?;
     // Nothing of before is taken for a journal or a file system.
     let start = (superblock_block(made.block_size) + 1) * u64::from(made.block_size);
     part.write_zeros_at(0, start).map_err(failed)?;
@@ -176,7 +178,7 @@ pub(super) fn make_at(place: &Place, size_bytes: u64, options: &Options) -> Resu
         .map_err(failed)?;
     part.flush().map_err(failed)?;
     Ok(Made {
-        image: place.path.display().to_string(),
+        image: path.display().to_string(),
         ..made
     })
 }

@@ -41,6 +41,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Makes a journal there.
+    fn make_journal(&self, size_bytes: u64, options: &Options) -> Result<Made> {
+        journal_device::make_at(&self.path, self.offset_bytes, size_bytes, options)
+    }
+
     /// The place that `image` names: all of a file or device, or, as `IMAGE@PARTITION`, a partition
     /// of a disk that is there. It is not to be overwritten.
     ///
@@ -201,7 +206,7 @@ fn make_new(place: &Place, options: &Options, stop: &Stop) -> Result<Made> {
     if journal_device::is_wanted(options) {
         journal_device::plan_at(size_bytes, options)?;
         create(place, end)?;
-        return or_nothing(place, journal_device::make_at(place, size_bytes, options));
+        return or_nothing(place, place.make_journal(size_bytes, options));
     }
     // Before there is a file.
     let build = Build::new(options, size_bytes, stop)?;
@@ -248,7 +253,7 @@ fn make_over(place: &Place, options: &Options, stop: &Stop) -> Result<Made> {
     }
     if journal_device::is_wanted(options) {
         drop(device);
-        return journal_device::make_at(place, size_bytes, options);
+        return place.make_journal(size_bytes, options);
     }
     if end > length {
         // Only of a raw image.

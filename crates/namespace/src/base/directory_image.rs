@@ -1,7 +1,5 @@
 //! A directory, or some of its names, as the store holds them.
 
-#[cfg(doc)]
-use super::store::Store;
 use crate::base::error::Error;
 use crate::base::types::{FileKind, Ino};
 
@@ -17,12 +15,14 @@ pub struct EntryImage {
 }
 
 /// Places of names are less than this; see [`Store::names_from`].
+///
+/// [`Store::names_from`]: crate::Store::names_from
 pub const PLACES: u64 = 1 << 32;
 
 /// An entry, and where it comes in the order that the store gives them in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedName {
-    /// See [`Store::names_from`].
+    /// See [`Store::names_from`](crate::Store::names_from).
     pub place: u64,
     /// The entry.
     pub entry: EntryImage,

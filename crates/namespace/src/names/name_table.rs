@@ -77,6 +77,7 @@ use crate::base::store::{FoldName, NameClasses};
 use crate::base::types::{FileKind, Ino};
 
 mod chain;
+mod changed_in;
 mod listing;
 mod name_classes;
 mod partial;
@@ -85,7 +86,8 @@ mod size;
 use chain::{Bucket, DEAD, LEFT, MOVED, RENAMING, scheduling_point};
 
 pub(crate) use chain::{COOKIE_FIRST, Node};
-pub(crate) use partial::{ChangedIn, Coverage, Known};
+pub(crate) use changed_in::ChangedIn;
+pub(crate) use partial::{Coverage, Known};
 
 /// A chain longer than this makes the table grow.
 const CHAIN_MAX: u32 = if cfg!(feature = "shuttle") { 3 } else { 8 };

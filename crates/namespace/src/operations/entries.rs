@@ -19,6 +19,7 @@ use crate::inode::{Core, Inode};
 use crate::names::name_table::{Dead, HashedName, LockedBucket, NameTable, Request, lock_all};
 use crate::namespace::{Namespace, Operation, Reservation};
 use crate::operations::labelled::attribute_plans;
+use crate::operations::lookup::check_length;
 use crate::operations::new_inode::New;
 use crate::operations::sync::SyncScope;
 use crate::operations::walk::{Located, Place};
@@ -677,17 +678,6 @@ pub(crate) fn entry_record(
         was_there,
         names,
     }
-}
-
-/// ENAMETOOLONG, or ENOENT for the empty name.
-pub(crate) fn check_length(namespace: &Namespace, name: &[u8]) -> Result<()> {
-    if name.is_empty() {
-        return Err(Error::NotFound);
-    }
-    if name.len() > namespace.geometry.name_max as usize {
-        return Err(Error::NameTooLong);
-    }
-    Ok(())
 }
 
 /// Whether a name may be made: EEXIST when it is there, ENOENT when a slash follows what shall not

@@ -13,7 +13,6 @@ use crate::inode::{INODE_BYTES, Inode};
 use crate::names::name_table::{HashedName, NameTable, Node};
 use crate::names::path_cache::{End, Way};
 use crate::namespace::Namespace;
-use crate::operations::entries::check_length;
 use crate::schemes::Call;
 
 /// What a name, or a path, was found to name.
@@ -266,4 +265,15 @@ impl Namespace {
             self.paths.insert(way, end, address, inodes);
         }
     }
+}
+
+/// ENAMETOOLONG, or ENOENT for the empty name.
+pub(crate) fn check_length(namespace: &Namespace, name: &[u8]) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::NotFound);
+    }
+    if name.len() > namespace.geometry.name_max as usize {
+        return Err(Error::NameTooLong);
+    }
+    Ok(())
 }

@@ -5,6 +5,7 @@
 //! | [`inode`] | attributes |
 //! | [`directory`] | the entries of a directory |
 //! | [`map`] | where the blocks of a file are |
+//! | [`content`] | targets of links and values of attributes |
 //! | [`tail`] | the bytes of files that are in the tree |
 //! | [`xattr`] | extended attributes, which are files |
 //!
@@ -12,6 +13,7 @@
 //! 1. Nothing is allocated for a size that no item stands behind.
 //! 2. An error names block and item, or the object. It concerns that object only.
 
+pub(crate) mod content;
 pub(crate) mod directory;
 pub(crate) mod inode;
 pub(crate) mod map;

@@ -7,7 +7,7 @@ use finefs_ext_disk::acl;
 use finefs_namespace::{Error, Ino, Result};
 use finefs_reiser_disk::{ObjectKey, key, xattr};
 
-use super::{directory, inode, tail};
+use super::{content, directory, inode};
 use crate::error::at;
 use crate::state::Mounted;
 
@@ -58,7 +58,7 @@ pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)
 }
 
 fn value(mounted: &Mounted, file: ObjectKey, name: &[u8]) -> Result<Vec<u8>> {
-    let content = tail::content(mounted, file, VALUE_MAX_BYTES + xattr::HEADER_SIZE)?;
+    let content = content::whole(mounted, file, VALUE_MAX_BYTES + xattr::HEADER_SIZE)?;
     let place = || format!("inode {}", file.object_id);
     let value = xattr::value(&content).map_err(|error| at(place(), &error))?;
     if !ACLS.contains(&name) {

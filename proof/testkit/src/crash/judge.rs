@@ -22,6 +22,7 @@ use tempfile::TempDir;
 
 use super::base::{Base, Opened, open, open_recorded};
 use super::fsck;
+use super::mix;
 use super::oracle::{History, Synced, Window, Wrong};
 use super::report::{Kind, Report, Violation};
 use super::shared_log;
@@ -406,12 +407,4 @@ fn caught<T>(kind: Kind, run: impl FnOnce() -> Result<T, Violation>) -> Result<T
             text: format!("panic: {}", text.unwrap_or("?")),
         })
     })
-}
-
-/// Spreads the bits of a number (the finalizer of SplitMix64).
-pub fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 
 use finefs_namespace::{FileKind, Ino};
 
+use super::SHARED_LOG;
 use super::base::is_poison;
-use super::shared_log;
 use super::step::{Persist, find};
 use super::tree::{Found, Tree};
 use crate::model::{Id, Model, Node};
@@ -138,7 +138,7 @@ impl History {
         let last = self.moments.len() - 1;
         let operations = match persist {
             Persist::All => last,
-            Persist::One(path) | Persist::Data(path) if path == shared_log::PATH => self
+            Persist::One(path) | Persist::Data(path) if path == SHARED_LOG => self
                 .records
                 .partition_point(|count| *count < self.appended()),
             Persist::One(path) | Persist::Data(path) => {

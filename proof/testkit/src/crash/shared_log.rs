@@ -10,12 +10,9 @@
 //! zeros.
 
 use super::base::is_poison;
-use super::judge::mix;
 use super::oracle::{History, Window};
 use super::tree::Tree;
-
-/// Its path.
-pub const PATH: &str = "shared/log";
+use super::{SHARED_LOG, mix};
 
 /// Mark, thread, number, length.
 const HEAD_BYTES: usize = 8;
@@ -45,14 +42,18 @@ pub fn judge(
     windows: &[Window],
     may_be_torn: bool,
 ) -> Result<(), String> {
-    let Some(found) = tree.names.get(PATH).and_then(|ino| tree.inodes.get(ino)) else {
-        return Err(format!("{PATH:?} is missing"));
+    let Some(found) = tree
+        .names
+        .get(SHARED_LOG)
+        .and_then(|ino| tree.inodes.get(ino))
+    else {
+        return Err(format!("{SHARED_LOG:?} is missing"));
     };
     let (counts, outcome) = read(&found.data, histories.len());
     match outcome {
-        Err(text) if !may_be_torn => return Err(format!("{PATH:?}: {text}")),
+        Err(text) if !may_be_torn => return Err(format!("{SHARED_LOG:?}: {text}")),
         Err(_) if found.data.chunks(SECTOR).any(is_poison) => {
-            return Err(format!("{PATH:?} has bytes that nobody wrote"));
+            return Err(format!("{SHARED_LOG:?} has bytes that nobody wrote"));
         }
         _ => {}
     }
@@ -61,7 +62,7 @@ pub fn judge(
         let allowed = history.records[window.synced]..=history.records[window.begun.min(last)];
         if !allowed.contains(&counts[thread]) {
             return Err(format!(
-                "{PATH:?} has {} records of thread {thread}, must have {allowed:?}",
+                "{SHARED_LOG:?} has {} records of thread {thread}, must have {allowed:?}",
                 counts[thread]
             ));
         }

@@ -7,7 +7,8 @@ use finefs_namespace::{Ino, Namespace};
 use finefs_sim::{Recorded, RecordingDevice};
 
 use super::base::{Base, Committing, Profile};
-use super::judge::{Effort, Judge, begun, mark_synced, mix};
+use super::judge::{Effort, Judge, begun, mark_synced};
+use super::mix;
 use super::oracle::History;
 use super::report::{Kind, Report, Violation};
 use super::step::{Persist, Step, with};

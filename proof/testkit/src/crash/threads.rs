@@ -17,11 +17,12 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::base::{Base, Committing};
-use super::judge::{Effort, begun, mark_synced, mix};
+use super::judge::{Effort, begun, mark_synced};
 use super::oracle::{History, Synced};
 use super::report::Report;
 use super::single::{self, Lie};
 use super::step::{Path, Persist, Step, find, with};
+use super::{SHARED_LOG, mix};
 use super::{dbench, shared_log};
 
 /// How much runs.
@@ -69,7 +70,7 @@ pub fn setup() -> Vec<Step> {
     std::iter::once("shared".to_owned())
         .chain(own)
         .map(Step::MakeDirectory)
-        .chain([Step::Create(shared_log::PATH.to_owned())])
+        .chain([Step::Create(SHARED_LOG.to_owned())])
         .collect()
 }
 
@@ -249,11 +250,11 @@ impl Worker<'_> {
         let count = self.history.moments.len() - 1;
         let bytes = shared_log::record(self.thread, self.history.appended());
         self.device.mark(begun(self.thread, count));
-        with(self.ns, shared_log::PATH, |ino| self.ns.append(ino, &bytes))
+        with(self.ns, SHARED_LOG, |ino| self.ns.append(ino, &bytes))
             .map_err(|error| format!("thread {}, append: {error}", self.thread))?;
         self.history.push_record(&self.model);
         self.done.store(count + 1, Ordering::SeqCst);
-        let path = || shared_log::PATH.to_owned();
+        let path = || SHARED_LOG.to_owned();
         let persist = match self.random.random_range(0..16) {
             0 => Some(Persist::One(path())),
             1 => Some(Persist::Data(path())),

@@ -1,9 +1,9 @@
 //! Where finefs may differ from the kernel's ext4: one table, each row with its reason. Nothing
 //! else may differ.
 
-use super::execute::{Outcome, Value};
 use super::look::{Attributes, Entry, Relation};
 use super::operation::{NewTime, Operation, Step, Target, Whence, Who};
+use super::outcome::{Outcome, Value};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -4,8 +4,8 @@
 //! asks of a listing is checked here on each side alone and told as text, which is equal on both
 //! sides if it holds on both.
 
-use super::execute::{Outcome, Value};
 use super::operation::Bytes;
+use super::outcome::{Outcome, Value};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, IFlags, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;

@@ -2,10 +2,11 @@
 
 use super::clock::{Clock, Which, now};
 use super::deviations;
-use super::execute::{self, Outcome, Side, Value, shown};
+use super::execute::Side;
 use super::generate::{Generator, Shape};
 use super::look::{self, Attributes, Difference, Relation};
 use super::operation::{Bytes, Step, Who};
+use super::outcome::{self, Outcome, Value, shown};
 use super::users::act_as;
 use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
@@ -235,7 +236,7 @@ impl Lockstep {
             (a, b) => {
                 let short = |seen: &Result<Attributes, Errno>| match seen {
                     Ok(seen) => format!("{seen:?}"),
-                    Err(errno) => execute::name(*errno),
+                    Err(errno) => outcome::name(*errno),
                 };
                 let (kernel, finefs) = (short(a), short(b));
                 vec![Difference {

@@ -2,8 +2,9 @@
 
 use super::clock::{Clock, Nanoseconds, Which};
 use super::deviations;
-use super::execute::{Outcome, contents, holes, shown};
+use super::execute::{contents, holes};
 use super::operation::Bytes;
+use super::outcome::{Outcome, Value, shown};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
@@ -202,7 +203,7 @@ fn open(root: BorrowedFd<'_>, path: &Bytes, more: OFlags) -> Result<OwnedFd, Err
 }
 
 fn entry(root: BorrowedFd<'_>, path: &Bytes, attributes: Attributes) -> Result<Entry, Errno> {
-    let nothing = || Ok(super::execute::Value::Done);
+    let nothing = || Ok(Value::Done);
     let mut entry = Entry {
         contents: nothing(),
         holes: nothing(),
@@ -217,7 +218,7 @@ fn entry(root: BorrowedFd<'_>, path: &Bytes, attributes: Attributes) -> Result<E
         }
         FileType::Symlink => {
             let target = rustix::fs::readlinkat(root, path.0.as_slice(), Vec::new());
-            entry.contents = target.map(|to| super::execute::Value::Bytes(to.into_bytes()));
+            entry.contents = target.map(|to| Value::Bytes(to.into_bytes()));
         }
         _ => {}
     }
@@ -335,7 +336,7 @@ fn hard_links(tree: &Tree) -> BTreeMap<&Bytes, &Bytes> {
 
 /// How contents differ, in words.
 pub fn difference(kernel: &Outcome, finefs: &Outcome) -> String {
-    use super::execute::Value::Bytes as Contents;
+    use super::outcome::Value::Bytes as Contents;
     let (Ok(Contents(a)), Ok(Contents(b))) = (kernel, finefs) else {
         return shown(finefs);
     };

@@ -6,6 +6,7 @@
 //! | [`operation`] | one step as plain data |
 //! | [`generate`], [`values`] | random steps, and the values that they are made from |
 //! | [`execute`], [`directories`], [`mapping`] | doing a step on one side |
+//! | [`outcome`] | what comes of a step |
 //! | [`users`] | acting as another user |
 //! | [`look`] | what an inode or a tree looks like, and how two differ |
 //! | [`clock`] | when times agree |
@@ -29,6 +30,7 @@ pub mod look;
 pub mod mapping;
 mod minimise;
 pub mod operation;
+pub mod outcome;
 pub mod users;
 pub mod values;
 

@@ -3,7 +3,7 @@
 //! | rule | where |
 //! |---|---|
 //! | dependencies point downward only, of packages and of the namespace's folders | [`layers`] |
-//! | no circles between the modules of a package, but for those that are excused | [`circles`] |
+//! | no circles between the modules of a package or folder, but for those that are excused | [`circles`] |
 //! | banned names, each with its replacement; `unsafe` only in listed modules | [`names`] |
 //! | no dead or long files, every file says what it is; no wide comments and prose | [`files`] |
 //! | tables of modules and "May use" in heads agree with the code | [`heads`] |
@@ -218,8 +218,18 @@ mod tests {
             "",
         ),
         (
-            "crates/fuse/src/top.rs",
-            "//! Top.\nuse crate::{one, other};\n",
+            "crates/fuse/src/top/mod.rs",
+            "//! Top.\nmod a;\nmod b;\nuse crate::{one, other};\n",
+            "",
+        ),
+        (
+            "crates/fuse/src/top/a.rs",
+            "//! A.\nuse super::{T, b::B};\n",
+            "crates/fuse/src/top: a circle of modules: a uses b; b uses a",
+        ),
+        (
+            "crates/fuse/src/top/b.rs",
+            "//! B.\nuse crate::top::a::A;\n",
             "",
         ),
         (

@@ -8,6 +8,7 @@ use finefs_image::{Attributes, Time};
 
 use super::printf::Format;
 use super::shown;
+use super::times::Which;
 use crate::image::people::People;
 use crate::image::session::At;
 use finefs_image::pattern::matches;
@@ -27,28 +28,6 @@ impl Number {
             Number::More(number) => value > i128::from(number),
             Number::Less(number) => value < i128::from(number),
         }
-    }
-}
-
-/// Which time of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Which {
-    Accessed,
-    Modified,
-    Changed,
-    Born,
-}
-
-impl Which {
-    /// By find's letter.
-    pub fn by(letter: char) -> Option<Which> {
-        Some(match letter {
-            'a' => Which::Accessed,
-            'm' => Which::Modified,
-            'c' => Which::Changed,
-            'B' => Which::Born,
-            _ => return None,
-        })
     }
 }
 
@@ -261,17 +240,6 @@ impl Expression {
                 context.actions.push(action.clone());
                 true
             }
-        }
-    }
-}
-
-impl Which {
-    pub fn of(self, attributes: &Attributes) -> Time {
-        match self {
-            Which::Born => attributes.born.unwrap_or(attributes.changed),
-            Which::Accessed => attributes.accessed,
-            Which::Modified => attributes.modified,
-            Which::Changed => attributes.changed,
         }
     }
 }

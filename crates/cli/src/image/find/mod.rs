@@ -3,6 +3,7 @@
 mod expression;
 mod parse;
 mod printf;
+mod times;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

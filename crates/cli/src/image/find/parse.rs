@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 
-use super::expression::{Compared, Expression, Number, Which};
+use super::expression::{Compared, Expression, Number};
 use super::printf::Format;
+use super::times::Which;
 use crate::image::mode::Mode;
 use crate::image::{date, text};
 

@@ -4,11 +4,11 @@ use finefs::FileKind;
 use finefs_image::Time;
 use finefs_image::walk::{Found, letter};
 
-use super::expression::Which;
 use super::shown;
-use crate::image::ls::for_terminal;
+use super::times::Which;
 use crate::image::people::People;
 use crate::image::session::At;
+use crate::image::text::for_terminal;
 use crate::image::{clock, text};
 
 /// A format that has been read.

@@ -372,7 +372,7 @@ impl Look {
         match style {
             Some(Quoting::C) => [b"\"", escaped(name, b'"').as_slice(), b"\""].concat(),
             Some(Quoting::Escape) => escaped(name, b' '),
-            _ if hides => without_controls(name),
+            _ if hides => text::without_controls(name),
             _ => name.to_vec(),
         }
     }
@@ -480,26 +480,6 @@ fn mark(attributes: &Attributes) -> &'static [u8] {
         FileKind::Regular if attributes.permissions & 0o111 != 0 => b"*",
         _ => b"",
     }
-}
-
-/// A name as it may go to a terminal, which control characters would change.
-pub(in crate::image) fn for_terminal(name: &[u8]) -> Vec<u8> {
-    match std::io::stdout().is_terminal() {
-        true => without_controls(name),
-        false => name.to_vec(),
-    }
-}
-
-/// The same with `?` for what is no text and no letter.
-pub(in crate::image) fn without_controls(name: &[u8]) -> Vec<u8> {
-    let mut shown = Vec::with_capacity(name.len());
-    for chunk in name.utf8_chunks() {
-        let letters = chunk.valid().chars();
-        let letters = letters.map(|letter| if letter.is_control() { '?' } else { letter });
-        shown.extend(letters.collect::<String>().bytes());
-        shown.extend(chunk.invalid().iter().map(|_| b'?'));
-    }
-    shown
 }
 
 /// With `\\` before a backslash and `special`, and control characters and bytes that are no text

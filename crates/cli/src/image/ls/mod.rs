@@ -11,12 +11,10 @@ use finefs::FileKind;
 use finefs_image::{Attributes, walk};
 
 use self::look::Look;
-pub(super) use self::look::for_terminal;
-#[cfg(feature = "build")]
-pub(super) use self::look::without_controls;
 use super::Where;
 use super::record::Record;
 use super::session::{At, Context, Printer, Session, print_json};
+use super::text::for_terminal;
 use crate::CliResult;
 use finefs_image::pattern::matches;
 

@@ -29,9 +29,9 @@ use finefs_image::{Access, Address, Error};
 
 use self::line::{Line, Word};
 use super::Where;
-use super::copying;
 use super::glob;
 use super::session::{Context, HOST, Inside, word_for};
+use super::stop;
 use crate::output::{print, say, set_program};
 use crate::{CliResult, Failure};
 
@@ -90,7 +90,7 @@ impl Shell {
         let failed = |error| Failure::new(Error::inside(address.to_string(), &error));
         let directory = fs.canonicalize(&address.path).map_err(failed)?;
         // Before anything is changed.
-        copying::watch_signals()?;
+        stop::watch_signals()?;
         let mut context = Context::inside(Inside {
             images,
             image: address.image.clone(),
@@ -142,13 +142,13 @@ fn script(
     lines: &mut dyn Iterator<Item = std::io::Result<Vec<u8>>>,
     context: &mut Context,
 ) -> CliResult<u8> {
-    let stop = copying::watch_signals()?;
+    let stop = stop::watch_signals()?;
     for (index, text) in lines.enumerate() {
         let text = text.map_err(|error| Failure::new(format!("{name}: {error}")))?;
         let outcome = execute(&text, context);
         if stop.load(Ordering::Relaxed) {
             say(format!("{name}: line {}: interrupted", index + 1));
-            return Ok(copying::INTERRUPTED);
+            return Ok(stop::INTERRUPTED);
         }
         match outcome {
             Outcome::Next(0) => {}

@@ -14,9 +14,9 @@ use rustyline::{Helper, Highlighter, Hinter, Validator};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use super::{Outcome, execute, line, sync, told, words};
-use crate::image::copying;
 use crate::image::glob::{HostTree, Tree};
 use crate::image::session::{Context, HOST};
+use crate::image::stop;
 use crate::output::print;
 use crate::{CliResult, Failure};
 
@@ -50,7 +50,7 @@ pub(super) fn run(context: &mut Context, fs: FileSystem) -> CliResult<u8> {
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&is_waiting))
             .map_err(|error| Failure::new(format!("signals: {error}")))?;
     }
-    let stop = copying::watch_signals()?;
+    let stop = stop::watch_signals()?;
     let mut status = 0;
     while let Some(inside) = context.shell() {
         let shown = inside.image.display();

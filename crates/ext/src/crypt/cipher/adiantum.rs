@@ -21,7 +21,7 @@ use poly1305::Poly1305;
 use poly1305::universal_hash::UniversalHash;
 use zeroize::Zeroizing;
 
-use super::mode::{Iv, UnitCipher};
+use super::unit::{Iv, UnitCipher};
 
 const KEY_BYTES: usize = 32;
 const POLY_KEY_BYTES: usize = 16;

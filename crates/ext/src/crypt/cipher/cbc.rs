@@ -14,7 +14,7 @@ use aes::{Aes128, Aes256, Block};
 use cts::{CbcCs1, CbcCs3, Decrypt, Encrypt};
 use sha2::{Digest, Sha256};
 
-use super::mode::{Iv, UnitCipher, block_of};
+use super::unit::{Iv, UnitCipher, block_of};
 
 /// CBC with ciphertext stealing.
 pub(super) struct Cts<Aes> {

@@ -16,7 +16,7 @@ use polyval::Polyval;
 use polyval::universal_hash::UniversalHash;
 use zeroize::Zeroizing;
 
-use super::mode::{Iv, UnitCipher};
+use super::unit::{Iv, UnitCipher};
 
 /// So many blocks of the stream are made at a time: those of the longest names.
 const BATCH_BLOCKS: usize = 16;

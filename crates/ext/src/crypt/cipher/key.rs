@@ -15,7 +15,8 @@ use sha2::{Digest, Sha512};
 use siphasher::sip::SipHasher24;
 use zeroize::Zeroizing;
 
-use super::mode::{Iv, KEY_BYTES_MAX, Mode, UnitCipher};
+use super::mode::{KEY_BYTES_MAX, Mode};
+use super::unit::{Iv, UnitCipher};
 use crate::crypt::{KEY_BYTES, Why, hex};
 
 /// What a key is derived for (Linux `HKDF_CONTEXT_*`).

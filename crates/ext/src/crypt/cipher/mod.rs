@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `key` | master keys, keys of files, IVs |
 //! | `mode` | the modes of policies |
+//! | `unit` | what a cipher does with units and IVs |
 //! | `xts`, `cbc` | AES-256-XTS; AES with CTS, and with CBC and ESSIV, by kept crates |
 //! | `adiantum`, `hctr2` | the modes that make one block of a unit, of the crates' primitives |
 
@@ -12,6 +13,7 @@ mod cbc;
 mod hctr2;
 mod key;
 mod mode;
+mod unit;
 mod xts;
 
 use std::hash::Hasher;
@@ -22,8 +24,9 @@ use finefs_ext_disk::fscrypt::{NAME_MIN, Policy};
 pub(crate) use key::FileIdentity;
 use key::IvBase;
 pub use key::MasterKey;
-use mode::{Iv, Modes, UnitCipher};
+use mode::Modes;
 use siphasher::sip::SipHasher24;
+use unit::{Iv, UnitCipher};
 use zeroize::Zeroizing;
 
 use super::Why;

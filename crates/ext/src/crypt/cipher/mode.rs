@@ -4,33 +4,18 @@
 //! (lengths of keys and IVs).
 
 use aes::cipher::InvalidLength;
-use aes::{Aes128, Aes256, Block};
+use aes::{Aes128, Aes256};
 use finefs_ext_disk::fscrypt::{self, Policy, Scheme};
 
 use super::adiantum::Adiantum;
 use super::cbc::{CbcEssiv, Cts};
 use super::hctr2::Hctr2;
+use super::unit::UnitCipher;
 use super::xts::Xts;
 use crate::crypt::Why;
 
-/// The longest IV; modes with shorter ones use its first bytes.
-pub(super) type Iv = [u8; 32];
-
 /// The longest key of a mode.
 pub(super) const KEY_BYTES_MAX: usize = 64;
-
-/// The IV of the modes that take one block.
-pub(super) fn block_of(iv: &Iv) -> Block {
-    let (first, _) = Block::slice_as_chunks(iv);
-    first[0]
-}
-
-/// What encrypts units, each of at least one block ([`fscrypt::NAME_MIN`]), and all as long as they
-/// were.
-pub(super) trait UnitCipher: Send + Sync {
-    fn encrypt(&self, unit: &mut [u8], iv: &Iv);
-    fn decrypt(&self, unit: &mut [u8], iv: &Iv);
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mode {

@@ -6,7 +6,7 @@
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, InvalidLength, KeyInit};
 use aes::{Aes256, Block};
 
-use super::mode::{Iv, UnitCipher, block_of};
+use super::unit::{Iv, UnitCipher, block_of};
 
 /// So many blocks are encrypted at a time: those of the smallest unit, and more than the processor
 /// does at once.

@@ -8,7 +8,7 @@ use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use finefs_locks::RawLock;
 use finefs_locks::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::partial::ChangedIn;
+use super::changed_in::ChangedIn;
 use super::{COOKIE_SHIFT, HashedName};
 use crate::base::retire::retire;
 use crate::base::types::{FileKind, Ino, NameBytes};

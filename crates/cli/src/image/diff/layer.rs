@@ -8,9 +8,9 @@ use finefs_image::archive::Progress;
 use finefs_image::compare::{Options, Tree};
 use finefs_image::{Error, Packing, layer};
 
-use super::copying;
-use super::diff::TROUBLE;
-use super::session::Session;
+use super::TROUBLE;
+use crate::image::session::Session;
+use crate::image::stop;
 use crate::{CliResult, output, progress};
 
 /// Writes what makes the second of the first.
@@ -26,7 +26,7 @@ pub(super) fn write(
         return session.end();
     }
     let progress = Progress {
-        stop: copying::watch_signals()?,
+        stop: stop::watch_signals()?,
         ..Progress::default()
     };
     let trees = (&first, &second);
@@ -45,7 +45,7 @@ pub(super) fn write(
     match written {
         Ok(left_out) => left_out.iter().for_each(output::say),
         Err(error) if progress.stop.load(Ordering::Relaxed) => {
-            session.fail_with(copying::INTERRUPTED, error);
+            session.fail_with(stop::INTERRUPTED, error);
         }
         // Its reader may go at any time, and knows that it is not whole.
         Err(error) if error.errno() == Some(libc::EPIPE) => session.fail_with_silently(TROUBLE),

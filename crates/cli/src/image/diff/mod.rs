@@ -1,5 +1,8 @@
 //! `finefs diff`
 
+#[cfg(feature = "build")]
+mod layer;
+
 use std::ffi::OsString;
 use std::io::IsTerminal;
 #[cfg(feature = "build")]
@@ -13,14 +16,13 @@ use finefs_image::{Access, Operand};
 use serde::Serialize;
 
 use super::Where;
-#[cfg(feature = "build")]
-use super::layer;
 use super::session::{Context, Printer, Session, print_json};
 use crate::{CliResult, Failure, progress};
 
 /// Status where something differs, as diff(1) has it.
 const DIFFERENT: u8 = 1;
-pub(super) const TROUBLE: u8 = 2;
+/// Status where something could not be read.
+const TROUBLE: u8 = 2;
 
 /// Compare images, or an image with a directory: names, metadata and contents
 ///
