@@ -10,6 +10,7 @@
 //! the way of reading is a [`MountError`]. Nothing is written before step 2, and by a read-only
 //! mount nothing at all.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
@@ -61,50 +62,28 @@ fn open(
     device: Arc<dyn BlockDevice>,
     options: &ExtOptions,
 ) -> std::result::Result<Mounted, MountErrorKind> {
-    let mut notes = Vec::new();
-    let mut is_read_only = options.is_read_only || options.skips_recovery;
-    let mut found = read_superblock(&*device, &Overlay::default())?;
-    if let Some(journal) = &options.journal
-        && !external::is_journal_of(&**journal, &*device)
-    {
-        return Err(MountErrorKind::ForeignJournal(journal.describe()));
-    }
-    if let Some(reason) = why_read_only(&*device, &found, options)? {
-        if !is_read_only {
-            notes.push(format!("mounted read-only: {reason}"));
-        }
-        is_read_only = true;
-    }
-    let has_mmp = found.superblock.incompat().contains(Incompat::MMP);
-    // Before anything is written, and before anything is read that another host may change.
-    let mmp = match has_mmp && !is_read_only {
-        true => Some(Mmp::acquire(
-            &device,
-            &found.superblock,
-            found.geometry.block_size,
-        )?),
-        false => None,
+    let mut outlook = Outlook {
+        is_read_only: options.is_read_only || options.skips_recovery,
+        notes: Vec::new(),
     };
-    if mmp.is_some() {
+    let mut found = read_superblock(&*device, &Overlay::default())?;
+    check_journal_device(&*device, options)?;
+    if let Some(reason) = why_read_only(&*device, &found, options)? {
+        outlook.make_read_only(reason);
+    }
+    let mut mmp = None;
+    // Before anything is written, and before anything is read that another host may change.
+    if !outlook.is_read_only && found.superblock.incompat().contains(Incompat::MMP) {
+        let block_size = found.geometry.block_size;
+        mmp = Some(Mmp::acquire(&device, &found.superblock, block_size)?);
         found = read_superblock(&*device, &Overlay::default())?;
     }
-    let (overlay, reason) = match options.skips_recovery {
-        true => (Overlay::default(), unrecovered(&found)),
-        false => settle_journal(&device, &found, is_read_only, options, &mut notes)?,
-    };
-    if let Some(reason) = reason {
-        notes.push(match is_read_only {
-            true => reason,
-            false => format!("mounted read-only: {reason}; run e2fsck"),
-        });
-        is_read_only = true;
-    }
-    found = read_superblock(&*device, &overlay)?;
+    let overlay = recovered(&device, &found, options, &mut outlook)?;
     let Found {
         superblock,
         geometry,
         ..
-    } = found;
+    } = read_superblock(&*device, &overlay)?;
     let buffers = BufferCache::with(
         device.clone(),
         geometry.block_size,
@@ -114,36 +93,119 @@ fn open(
     let mut groups = GroupTable::load(&superblock, &geometry, &buffers)
         .map_err(|error| damaged("group descriptors", &error))?;
     if let Some(damage) = groups.damage() {
-        if !is_read_only {
-            notes.push(format!("mounted read-only: {damage}; run e2fsck -f"));
-        }
-        is_read_only = true;
+        outlook.make_read_only(format_args!("{damage}; run e2fsck -f"));
     }
-    note_state(&superblock, &mut notes);
+    note_state(&superblock, &mut outlook.notes);
     let was_valid = superblock.state().contains(State::VALID);
-    let mut journal = None;
-    let has_journal = superblock.compat().contains(Compat::HAS_JOURNAL);
-    if !is_read_only && has_journal {
-        let external = options.journal.as_ref();
-        match journal_writer(
-            &device,
-            external,
-            &buffers,
-            &mut groups,
-            &superblock,
-            &geometry,
-        ) {
-            Ok(writer) => journal = Some(writer).filter(|_| options.bulk_load.is_none()),
-            Err(reason) => {
-                notes.push(format!("mounted read-only: {reason}"));
-                is_read_only = true;
-            }
+    let on_image = (&superblock, &geometry);
+    let journal = begin_journal(
+        &device,
+        options,
+        &buffers,
+        &mut groups,
+        on_image,
+        &mut outlook,
+    );
+    note_unused(&superblock, options, &mut outlook.notes);
+    let mut state = assemble(
+        Parts {
+            device,
+            superblock,
+            geometry,
+            buffers,
+            groups,
+            journal,
+            is_read_only: outlook.is_read_only,
+        },
+        options,
+    );
+    check_root(&state)?;
+    prepare_changes(&mut state, options, &mut outlook)?;
+    Ok(Mounted {
+        state,
+        notes: outlook.notes,
+        was_valid,
+        mmp,
+    })
+}
+
+/// How the image can be mounted, and what there is to say about it.
+struct Outlook {
+    is_read_only: bool,
+    notes: Vec<String>,
+}
+
+impl Outlook {
+    /// Says why, unless it was read-only before.
+    fn make_read_only(&mut self, reason: impl Display) {
+        if !self.is_read_only {
+            self.notes.push(format!("mounted read-only: {reason}"));
+        }
+        self.is_read_only = true;
+    }
+}
+
+/// The journal that was named must be this image's.
+fn check_journal_device(
+    device: &dyn BlockDevice,
+    options: &ExtOptions,
+) -> std::result::Result<(), MountErrorKind> {
+    match &options.journal {
+        Some(journal) if !external::is_journal_of(&**journal, device) => {
+            Err(MountErrorKind::ForeignJournal(journal.describe()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The journal, replayed or looked at: what is to be seen instead of the device's blocks.
+fn recovered(
+    device: &Arc<dyn BlockDevice>,
+    found: &Found,
+    options: &ExtOptions,
+    outlook: &mut Outlook,
+) -> std::result::Result<Overlay, MountErrorKind> {
+    let is_read_only = outlook.is_read_only;
+    let (overlay, reason) = match options.skips_recovery {
+        true => (Overlay::default(), unrecovered(found)),
+        false => settle_journal(device, found, is_read_only, options, &mut outlook.notes)?,
+    };
+    match reason {
+        Some(reason) if is_read_only => outlook.notes.push(reason),
+        Some(reason) => outlook.make_read_only(format_args!("{reason}; run e2fsck")),
+        None => {}
+    }
+    Ok(overlay)
+}
+
+/// The writer of the journal, where changes go through one.
+fn begin_journal(
+    device: &Arc<dyn BlockDevice>,
+    options: &ExtOptions,
+    buffers: &BufferCache,
+    groups: &mut GroupTable,
+    (superblock, geometry): (&Superblock, &Geometry),
+    outlook: &mut Outlook,
+) -> Option<JournalWriter> {
+    if outlook.is_read_only || !superblock.compat().contains(Compat::HAS_JOURNAL) {
+        return None;
+    }
+    let external = options.journal.as_ref();
+    match journal_writer(device, external, buffers, groups, superblock, geometry) {
+        Ok(writer) => Some(writer).filter(|_| options.bulk_load.is_none()),
+        Err(reason) => {
+            outlook.make_read_only(reason);
+            None
         }
     }
+}
+
+/// Tells of options that have no effect on this image.
+fn note_unused(superblock: &Superblock, options: &ExtOptions, notes: &mut Vec<String>) {
     if !options.keys.is_empty() && !superblock.incompat().contains(Incompat::ENCRYPT) {
         notes.push("the keys are not used: it has no encrypted files (encrypt)".to_owned());
     }
-    for kind in quota::missing(&superblock, &options.limits) {
+    for kind in quota::missing(superblock, &options.limits) {
         let whose = match kind {
             QuotaKind::User => "users",
             QuotaKind::Group => "groups",
@@ -153,50 +215,29 @@ fn open(
             "limits of {whose} do not count: it keeps no account of them (tune2fs -Q)"
         ));
     }
-    let mut state = assemble(
-        Parts {
-            device,
-            superblock,
-            geometry,
-            buffers,
-            groups,
-            journal,
-            is_read_only,
-        },
-        options,
-    );
-    check_root(&state)?;
-    if !state.is_read_only
-        && let Err(error) = orphans::check_file(&state)
-    {
-        notes.push(format!(
-            "mounted read-only: {}; run e2fsck -f",
-            detail(&error)
-        ));
+}
+
+/// Looks at what changes need; then the image is marked as in use, and orphans go.
+fn prepare_changes(
+    state: &mut ExtState,
+    options: &ExtOptions,
+    outlook: &mut Outlook,
+) -> std::result::Result<(), MountErrorKind> {
+    if state.is_read_only {
+        return Ok(());
+    }
+    let ready = orphans::check_file(state).and_then(|()| start_quotas(state, options));
+    if let Err(error) = ready {
+        outlook.make_read_only(format_args!("{}; run e2fsck -f", detail(&error)));
         *state.journal.lock() = None;
         state.is_read_only = true;
+        return Ok(());
     }
-    if !state.is_read_only
-        && let Err(error) = start_quotas(&state, options)
-    {
-        notes.push(format!(
-            "mounted read-only: {}; run e2fsck -f",
-            detail(&error)
-        ));
-        *state.journal.lock() = None;
-        state.is_read_only = true;
-    }
-    if !state.is_read_only {
-        mark_in_use(&state, options).map_err(|error| MountErrorKind::Io(detail(&error)))?;
-        let cleaned = orphans::clean_up(&state);
-        notes.extend(cleaned.map_err(|error| damaged("cleaning up orphans", &error))?);
-    }
-    Ok(Mounted {
-        state,
-        notes,
-        was_valid,
-        mmp,
-    })
+    mark_in_use(state, options).map_err(|error| MountErrorKind::Io(detail(&error)))?;
+    let cleaned = orphans::clean_up(state);
+    let notes = cleaned.map_err(|error| damaged("cleaning up orphans", &error))?;
+    outlook.notes.extend(notes);
+    Ok(())
 }
 
 /// Keeps account of what owners have, where the image does.

@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
-use finefs_namespace::{Caller, Namespace, Options, RenameMode, SyncScope};
+use finefs_namespace::{Caller, Ino, Namespace, Options, RenameMode, SyncScope};
 use finefs_testkit::CheckedStore;
 
 /// What was retired is freed while a commit waits for its device.
@@ -106,32 +106,13 @@ fn of_writers_that_are_behind_one_commits() {
     store.assert_at_rest();
 }
 
-/// Else such a program soon finds no space on a small image, and waits for commits.
-#[test]
-fn what_was_reserved_for_files_that_are_gone_is_given_back() {
+/// Has work that comes to nothing keep next to no blocks reserved, without a commit: else such a
+/// program soon finds no space on a small image, and waits for commits.
+fn assert_reservations_are_given_back(work: impl Fn(&Namespace, &Caller)) {
     let store = Arc::new(CheckedStore::new(16 << 20).with_records_of(64));
     let shared = Arc::clone(&store);
     let ns = Namespace::without_thread(shared, Options::default()).unwrap();
-    let (user, root) = (Caller::root(), ns.root());
-    let make = |name: &[u8]| {
-        let file = ns.create_file(&user, root, name, 0o644).unwrap().ino;
-        ns.write(file, 0, &[7; 5000]).unwrap();
-        file
-    };
-    let replaced = make(b"replaced");
-    ns.forget(replaced, 1);
-    for _ in 0..2000 {
-        let file = make(b"name");
-        ns.make_link(&user, file, root, b"other").unwrap();
-        ns.remove_file(&user, root, b"name").unwrap();
-        ns.remove_file(&user, root, b"other").unwrap();
-        ns.forget(file, 2);
-        let file = make(b"new");
-        let mode = RenameMode::Replace;
-        ns.rename(&user, (root, b"new"), (root, b"replaced"), mode)
-            .unwrap();
-        ns.forget(file, 1);
-    }
+    work(&ns, &Caller::root());
     let reserved = store.reserved_blocks();
     assert!(reserved < 1000, "{reserved} blocks are reserved");
     assert_eq!(store.commits(), 0);
@@ -139,27 +120,46 @@ fn what_was_reserved_for_files_that_are_gone_is_given_back() {
     store.assert_at_rest();
 }
 
+fn make(ns: &Namespace, user: &Caller, name: &[u8]) -> Ino {
+    let file = ns.create_file(user, ns.root(), name, 0o644).unwrap().ino;
+    ns.write(file, 0, &[7; 5000]).unwrap();
+    file
+}
+
+#[test]
+fn what_was_reserved_for_files_that_are_gone_is_given_back() {
+    assert_reservations_are_given_back(|ns, user| {
+        let root = ns.root();
+        let replaced = make(ns, user, b"replaced");
+        ns.forget(replaced, 1);
+        for _ in 0..2000 {
+            let file = make(ns, user, b"name");
+            ns.make_link(user, file, root, b"other").unwrap();
+            ns.remove_file(user, root, b"name").unwrap();
+            ns.remove_file(user, root, b"other").unwrap();
+            ns.forget(file, 2);
+            let file = make(ns, user, b"new");
+            let mode = RenameMode::Replace;
+            ns.rename(user, (root, b"new"), (root, b"replaced"), mode)
+                .unwrap();
+            ns.forget(file, 1);
+        }
+    });
+}
+
 /// A mount's kernel forgets a file when the name may have been used again.
 #[test]
 fn a_name_that_is_used_again_gives_back_what_was_reserved_for_it_before() {
-    let store = Arc::new(CheckedStore::new(16 << 20).with_records_of(64));
-    let shared = Arc::clone(&store);
-    let ns = Namespace::without_thread(shared, Options::default()).unwrap();
-    let (user, root) = (Caller::root(), ns.root());
-    let mut before = None;
-    for _ in 0..2000 {
-        let file = ns.create_file(&user, root, b"name", 0o644).unwrap().ino;
-        ns.write(file, 0, &[7; 5000]).unwrap();
-        if let Some(before) = before.replace(file) {
-            ns.forget(before, 1);
+    assert_reservations_are_given_back(|ns, user| {
+        let mut before = None;
+        for _ in 0..2000 {
+            let file = make(ns, user, b"name");
+            if let Some(before) = before.replace(file) {
+                ns.forget(before, 1);
+            }
+            ns.remove_file(user, ns.root(), b"name").unwrap();
         }
-        ns.remove_file(&user, root, b"name").unwrap();
-    }
-    let reserved = store.reserved_blocks();
-    assert!(reserved < 1000, "{reserved} blocks are reserved");
-    assert_eq!(store.commits(), 0);
-    ns.shut_down().unwrap();
-    store.assert_at_rest();
+    });
 }
 
 /// The commit thread may wait for the last commit of the end.

@@ -28,7 +28,6 @@ const EXCUSED: &[(&str, &str)] = &[
     ("testkit/src/bin/crash.rs", "one_image"),
     // One check after the other, each with its own error.
     ("ext-disk/src/geometry.rs", "new"),
-    ("ext/src/mount.rs", "open"),
     // Steps of one change.
     ("testkit/src/model.rs", "rename"),
     // The course of a run, from its preparation to its report.
