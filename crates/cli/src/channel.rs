@@ -656,8 +656,9 @@ mod tests {
 
     #[test]
     fn it_is_frozen_once_and_thawed_once() {
-        let options = finefs::Options::default();
-        let namespace = finefs::front_end::open_memory(1 << 20, 0o755, 0, 0, options).unwrap();
+        let namespace = finefs::MemoryOptions::new()
+            .open_namespace(1 << 20)
+            .unwrap();
         let apply = |change: Change| change.apply(&namespace);
         assert_eq!(apply(Change::Thaw).unwrap_err(), "is not frozen");
         apply(Change::Freeze).unwrap();
@@ -670,8 +671,9 @@ mod tests {
     #[test]
     fn several_are_frozen_together_or_not() {
         let memory = || {
-            let options = finefs::Options::default();
-            finefs::front_end::open_memory(1 << 20, 0o755, 0, 0, options).unwrap()
+            finefs::MemoryOptions::new()
+                .open_namespace(1 << 20)
+                .unwrap()
         };
         let both = [memory(), memory()];
         Change::Freeze.apply(&both[1]).unwrap();

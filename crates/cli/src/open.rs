@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use finefs::front_end::namespace::Namespace;
-use finefs::{ImageOptions, OnError};
+use finefs::{ImageOptions, MemoryOptions, OnError};
 use finefs_block::{Access, Claim};
 use finefs_image::address::partitions_named;
 use rustix::io::Errno;
@@ -119,24 +119,21 @@ fn not_opened(error: finefs::Error, path: &Path, options: &MountOptions, source:
 
 fn open_memory(options: &MountOptions) -> CliResult<Arc<Namespace>> {
     let size = options.size.unwrap_or(Size::PercentOfMemory(50));
-    finefs::front_end::open_memory(
-        size.bytes_in_memory()?,
-        // As tmpfs: everybody may make files.
-        options.mode.unwrap_or(0o1777),
-        options.uid.unwrap_or(rustix::process::getuid().as_raw()),
-        options.gid.unwrap_or(rustix::process::getgid().as_raw()),
-        finefs::Options {
-            commit_interval: options.commit_interval,
-            atime: options.kernel.atime,
-            notes_directories: options.kernel.notes_directories,
-            has_bsd_groups: options.has_bsd_groups,
-            has_synchronous_directories: options.has_synchronous_directories(),
-            is_read_only: options.kernel.is_read_only,
-            waits_for_thaw: false,
-            has_acls: options.has_acls,
-            locking: options.locking,
-            ..finefs::Options::default()
-        },
-    )
-    .map_err(Failure::new)
+    // As tmpfs: everybody may make files.
+    let root_mode = options.mode.unwrap_or(0o1777);
+    let uid = options.uid.unwrap_or(rustix::process::getuid().as_raw());
+    let gid = options.gid.unwrap_or(rustix::process::getgid().as_raw());
+    let made = MemoryOptions::new()
+        .root_mode(root_mode)
+        .root_owner(uid, gid)
+        .read_only(options.kernel.is_read_only)
+        .atime(options.kernel.atime)
+        .directory_atime(options.kernel.notes_directories)
+        .bsd_groups(options.has_bsd_groups)
+        .synchronous_directories(options.has_synchronous_directories())
+        .waits_for_thaw(false)
+        .acls(options.has_acls)
+        .locking(options.locking)
+        .open_namespace(size.bytes_in_memory()?);
+    made.map_err(Failure::new)
 }

@@ -176,7 +176,7 @@ mod tests {
         let refused = Size::Bytes(MEMORY_BYTES_MIN - 1).bytes_in_memory();
         assert!(refused.unwrap_err().0.contains("64k"));
         let size = Size::Bytes(MEMORY_BYTES_MIN).bytes_in_memory().unwrap();
-        finefs::front_end::open_memory(size, 0o755, 0, 0, finefs::Options::default()).unwrap();
+        finefs::FileSystem::memory(size).unwrap();
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use finefs_block::Claim;
-use finefs_namespace::{Caller, Namespace, Options, StatFs};
+use finefs_namespace::{Caller, Namespace, StatFs};
 
 use crate::caller::superuser;
 use crate::dir::Dir;
 use crate::error::{Error, Result};
-use crate::image::{Disk, Image, ImageOptions, open_image, open_memory};
+use crate::image::{Disk, Image, ImageOptions, open_image};
+use crate::memory::MemoryOptions;
 use crate::view::{Mounted, View};
 
 /// An open image or memory file system, as one caller sees it. Clones are cheap and share it.
@@ -68,15 +69,9 @@ impl FileSystem {
 
     /// A file system in memory of at most `size_bytes`, gone when it is closed. EINVAL for a size
     /// that holds nothing.
+    /// [`MemoryOptions`] has every other way.
     pub fn memory(size_bytes: u64) -> Result<FileSystem> {
-        FileSystem::memory_with(size_bytes, Options::default())
-    }
-
-    /// The same, with options for the namespace.
-    pub fn memory_with(size_bytes: u64, options: Options) -> Result<FileSystem> {
-        let namespace = open_memory(size_bytes, 0o755, 0, 0, options)
-            .map_err(|cause| Error::new("open memory file system", cause))?;
-        Ok(FileSystem::of(namespace, Vec::new()))
+        MemoryOptions::new().open(size_bytes)
     }
 
     /// A file system over a namespace, which it shuts down at its end.

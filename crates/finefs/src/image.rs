@@ -1,4 +1,4 @@
-//! Opening images and memory file systems.
+//! Opening images.
 
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,13 @@ use finefs_block::{Access, BlockDevice, Claim, PartitionDevice, Patience};
 use finefs_ext::{
     BulkLoad, Encryption, EncryptionChoice, ExtOptions, ExtStore, MasterKey, OnError, QuotaKind,
 };
-use finefs_namespace::{
-    AtimePolicy, CommitThreads, Error as Cause, MemoryStore, Namespace, Options, Store, Timestamp,
-};
+use finefs_namespace::{CommitThreads, Namespace, Options, Store, Timestamp};
 use finefs_reiser::{ReiserOptions, ReiserStore};
 
 use crate::cache_size::Shares;
 use crate::error::Result;
 use crate::image_error::ImageError;
+use crate::shared_options::shared_options;
 
 /// How to open an image.
 ///
@@ -115,43 +114,6 @@ impl ImageOptions {
         self
     }
 
-    /// When reads update the access time.
-    pub fn atime(mut self, policy: AtimePolicy) -> ImageOptions {
-        self.namespace.atime = policy;
-        self
-    }
-
-    /// Whether reads of directories update theirs too; they do at first.
-    pub fn directory_atime(mut self, notes_directories: bool) -> ImageOptions {
-        self.namespace.notes_directories = notes_directories;
-        self
-    }
-
-    /// What is made gets its directory's group, as with `grpid` of ext4's mounts.
-    pub fn bsd_groups(mut self, has_bsd_groups: bool) -> ImageOptions {
-        self.namespace.has_bsd_groups = has_bsd_groups;
-        self
-    }
-
-    /// Whether every change of a directory is durable when it returns (`dirsync` of mount(8)).
-    pub fn synchronous_directories(mut self, are_synchronous: bool) -> ImageOptions {
-        self.namespace.has_synchronous_directories = are_synchronous;
-        self
-    }
-
-    /// Without ACLs the ones that there are neither count nor are they shown, and none can be set.
-    pub fn acls(mut self, has_acls: bool) -> ImageOptions {
-        self.namespace.has_acls = has_acls;
-        self
-    }
-
-    /// What locks the file system: a big lock or a coarse one, for comparison with the fine ones.
-    #[cfg(feature = "locking-schemes")]
-    pub fn locking(mut self, scheme: finefs_namespace::LockingScheme) -> ImageOptions {
-        self.namespace.locking = scheme;
-        self
-    }
-
     /// Memory for what the image holds, in bytes, above which what was not used lately leaves it:
     /// inodes, names, mappings, blocks of metadata, data that was written; also of files that are
     /// open. What waits for a commit stays, and has a commit made when there is too much of it. At
@@ -193,12 +155,6 @@ impl ImageOptions {
     /// What to do when it turns out to be damaged; what its superblock says where this is `None`.
     pub fn on_error(mut self, on_error: Option<OnError>) -> ImageOptions {
         self.on_error = on_error;
-        self
-    }
-
-    /// Changes wait while it is frozen; else they fail (EAGAIN), to be tried again after the thaw.
-    pub fn waits_for_thaw(mut self, waits: bool) -> ImageOptions {
-        self.namespace.waits_for_thaw = waits;
         self
     }
 
@@ -258,6 +214,8 @@ impl ImageOptions {
         self
     }
 }
+
+shared_options!(ImageOptions);
 
 /// An open image.
 pub struct Image {
@@ -524,15 +482,4 @@ fn part_of(
         Ok(part) => Ok(Arc::new(part)),
         Err(_) => Err(outside),
     }
-}
-
-/// A file system in memory of at most `size_bytes`, whose root has these permissions and owners.
-pub fn open_memory(
-    size_bytes: u64,
-    root_permissions: u32,
-    uid: u32,
-    gid: u32,
-    options: Options,
-) -> std::result::Result<Arc<Namespace>, Cause> {
-    MemoryStore::new(size_bytes, root_permissions, uid, gid)?.into_namespace(options)
 }

@@ -38,7 +38,7 @@
 //! held some 30 MB more (docs/benchmarks.md).
 //!
 //! # Features
-//! - `locking-schemes`: `ImageOptions::locking` puts a lock of other times around the operations,
+//! - `locking-schemes`: `locking` of [`ImageOptions`] and [`MemoryOptions`] puts a lock of other times around the operations,
 //!   to compare with. It is off: nothing of it is compiled in.
 //!
 //! # Modules
@@ -50,7 +50,8 @@
 //! | `appender` | appends that go on meanwhile |
 //! | `symlink_xattrs` | extended attributes of what a name names, symbolic links too |
 //! | `read_dir`, `metadata`, `error` | what operations give |
-//! | `image`, `image_error` | opening images and memory, for this API and for front ends |
+//! | `image`, `image_error` | opening images, for this API and for front ends; `memory`: memory |
+//! | `shared_options` | options that both have |
 //! | `journal`, `cache_size` | journals on devices of their own; memory for caches |
 //! | `classes` | the lock classes of handles |
 
@@ -66,10 +67,12 @@ mod file_system;
 mod image;
 mod image_error;
 mod journal;
+mod memory;
 mod metadata;
 mod open;
 mod open_options;
 mod read_dir;
+mod shared_options;
 mod symlink_xattrs;
 mod view;
 mod whole;
@@ -90,10 +93,11 @@ pub use finefs_ext::{Encryption, MasterKey, OnError, QuotaKind};
 pub use finefs_namespace::LockingScheme;
 pub use finefs_namespace::{
     AccessChecks, AllocateMode, AtimePolicy, BlockingLock, Caller, CommitThreads, FileFlags,
-    FileKind, FileLocker, Interrupt, LastLink, LockKind, LockWait, Options, RangeOwner, RenameMode,
-    StatFs, VerityDigest, XattrMode,
+    FileKind, FileLocker, Interrupt, LastLink, LockKind, LockWait, RangeOwner, RenameMode, StatFs,
+    VerityDigest, XattrMode,
 };
 pub use image::ImageOptions;
+pub use memory::MemoryOptions;
 pub use metadata::{FileTimes, FileType, Metadata, Permissions};
 pub use open_options::OpenOptions;
 pub use read_dir::{DirEntry, ReadDir};
@@ -103,7 +107,7 @@ pub use read_dir::{DirEntry, ReadDir};
 #[doc(hidden)]
 pub mod front_end {
     pub use crate::image::{
-        Disk, Format, Image, format_of, length_of_truncated, open_device, open_image, open_memory,
+        Disk, Format, Image, format_of, length_of_truncated, open_device, open_image,
     };
     pub use crate::journal::journal_of;
     pub use finefs_ext::EncryptionChoice;

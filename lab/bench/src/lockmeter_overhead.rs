@@ -4,7 +4,7 @@
 use crate::result::median;
 use crate::workload::postmark;
 use anyhow::{Context, Result, ensure};
-use finefs::{FileSystem, LockingScheme};
+use finefs::{LockingScheme, MemoryOptions};
 use finefs_harness::run;
 use finefs_lockmeter::{IS_METERING, Mode, set_mode, snapshot};
 use finefs_workloads::InProcess;
@@ -192,11 +192,7 @@ fn one_run(program: &Path, shape: ShapeOptions, full: bool) -> Result<Run> {
 /// One run: prints seconds and CPU seconds per transaction.
 pub fn work(worker: &Worker) -> Result<()> {
     let shape = worker.shape;
-    let options = finefs::Options {
-        locking: worker.locking,
-        ..finefs::Options::default()
-    };
-    let file_system = FileSystem::memory_with(2 << 30, options)?;
+    let file_system = MemoryOptions::new().locking(worker.locking).open(2 << 30)?;
     let root = file_system.open_dir(".")?;
     let target = InProcess::new(file_system, root, "memory".to_owned());
     if worker.full {

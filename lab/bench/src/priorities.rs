@@ -9,7 +9,7 @@
 
 use crate::result::median;
 use anyhow::{Context, Result, anyhow, ensure};
-use finefs::{FileSystem, LockingScheme};
+use finefs::{LockingScheme, MemoryOptions};
 use finefs_harness::run;
 use finefs_lockmeter::Histogram;
 use finefs_workloads::affinity;
@@ -230,11 +230,7 @@ fn measure(
     cpus: &[usize],
     seconds: f64,
 ) -> Result<Found> {
-    let options = finefs::Options {
-        locking: scheme,
-        ..finefs::Options::default()
-    };
-    let file_system = FileSystem::memory_with(1 << 30, options)?;
+    let file_system = MemoryOptions::new().locking(scheme).open(1 << 30)?;
     let root = file_system.open_dir(".")?;
     let target = InProcess::new(file_system, root, "memory".to_owned());
     let (is_over, held) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use crossbeam_utils::CachePadded;
-use finefs::front_end::namespace::{Ino, MemoryStore, Namespace, OpenAccess};
-use finefs::{Caller, FileSystem, LockingScheme, RenameMode};
+use finefs::front_end::namespace::{Ino, Namespace, OpenAccess};
+use finefs::{Caller, FileSystem, LockingScheme, MemoryOptions, RenameMode};
 use finefs_harness::rng::Rng;
 use finefs_lockmeter::{Mode, Snapshot, set_mode, snapshot};
 use finefs_study::model::costs::line_transfer_ns;
@@ -192,12 +192,8 @@ const BLOCKS_CACHED: u64 = 32;
 
 /// One measurement: prints operations per second.
 pub fn work(worker: &Worker) -> Result<()> {
-    let store = MemoryStore::new(2 << 30, 0o755, 0, 0)?;
-    let options = finefs::Options {
-        locking: worker.locking,
-        ..finefs::Options::default()
-    };
-    let space = store.into_namespace(options)?;
+    let options = MemoryOptions::new().locking(worker.locking);
+    let space = options.open_namespace(2 << 30)?;
     if worker.table {
         set_mode(Mode::Full);
     }

@@ -79,7 +79,7 @@ pub(crate) struct MountOptions {
 
 impl Default for MountOptions {
     fn default() -> MountOptions {
-        let namespace = finefs::Options::default();
+        let namespace = finefs::front_end::namespace::Options::default();
         MountOptions {
             kernel: finefs_fuse::Options::default(),
             offset_bytes: 0,

@@ -30,7 +30,7 @@ fn bad(name: &str, value: &str, wanted: &str) -> Failure {
 pub(super) fn commit(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
     options.commit_interval = match number(name, value)? {
         // As with the kernel's ext4: 0 is the default.
-        0 => finefs::Options::default().commit_interval,
+        0 => finefs::front_end::namespace::Options::default().commit_interval,
         seconds @ 1..=COMMIT_SECONDS_MAX => Duration::from_secs(seconds),
         _ => return Err(bad(name, value, "seconds, at most 3600")),
     };

@@ -4,7 +4,8 @@ use std::io::Read;
 use std::time::{Duration, SystemTime};
 
 use finefs::{
-    AtimePolicy, Caller, Error, FileSystem, FileTimes, LastLink, OpenOptions, Options, Permissions,
+    AtimePolicy, Caller, Error, FileSystem, FileTimes, LastLink, MemoryOptions, OpenOptions,
+    Permissions,
 };
 
 fn past() -> SystemTime {
@@ -13,11 +14,8 @@ fn past() -> SystemTime {
 
 #[test]
 fn what_is_opened_without_noting_is_not_noted() {
-    let options = Options {
-        atime: AtimePolicy::Strict,
-        ..Options::default()
-    };
-    let fs = FileSystem::memory_with(1 << 20, options).unwrap();
+    let options = MemoryOptions::new().atime(AtimePolicy::Strict);
+    let fs = options.open(1 << 20).unwrap();
     fs.write("file", "content").unwrap();
     fs.set_permissions("file", Permissions::from_mode(0o666))
         .unwrap();

@@ -10,8 +10,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use finefs::front_end::open_memory;
-use finefs::{Dir, FileKind, FileSystem, OpenOptions, Options, Permissions, RenameMode};
+use finefs::{Dir, FileKind, MemoryOptions, OpenOptions, Permissions, RenameMode};
 use rand::prelude::*;
 use rand::rngs::StdRng;
 
@@ -515,8 +514,8 @@ fn run(seed: u64) -> u64 {
     let outside = tempfile::tempdir().unwrap();
     let outside = outside.path().canonicalize().unwrap();
     let caller = finefs::process_caller().unwrap();
-    let space = open_memory(64 << 20, 0o755, caller.uid, caller.gid, Options::default()).unwrap();
-    let fs = FileSystem::of(space, Vec::new()).as_caller(caller);
+    let options = MemoryOptions::new().root_owner(caller.uid, caller.gid);
+    let fs = options.open(64 << 20).unwrap().as_caller(caller);
     let down: PathBuf = std::iter::repeat_n("down", DEPTH).collect();
     let base = outside.join(&down);
     fs::create_dir_all(&base).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use finefs::{FileSystem, ImageOptions, LockingScheme, Options};
+use finefs::{ImageOptions, LockingScheme, MemoryOptions};
 use finefs_workloads::{HostDirectory, InProcess};
 use tempfile::TempDir;
 
@@ -78,11 +78,8 @@ impl Place {
             return open_image(image, options.locking);
         }
         let size_bytes = options.at.memory.unwrap_or(MEMORY).bytes_in_memory()?;
-        let namespace = Options {
-            locking: options.locking,
-            ..Options::default()
-        };
-        let file_system = FileSystem::memory_with(size_bytes, namespace).map_err(Failure::new)?;
+        let memory = MemoryOptions::new().locking(options.locking);
+        let file_system = memory.open(size_bytes).map_err(Failure::new)?;
         let root = file_system.open_dir(".").map_err(Failure::new)?;
         Ok(Place::InProcess {
             target: InProcess::new(file_system, root, "memory".to_owned()),

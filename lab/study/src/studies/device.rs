@@ -204,8 +204,8 @@ impl<S: Store> Store for OnDevice<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use finefs::front_end::namespace::{MemoryStore, Namespace};
-    use finefs::{Caller, LockingScheme, Options};
+    use finefs::front_end::namespace::{MemoryStore, Namespace, Options};
+    use finefs::{Caller, LockingScheme};
     use std::sync::Arc;
 
     /// Requests that are at a device now, and the most that were.

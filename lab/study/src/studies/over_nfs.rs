@@ -7,8 +7,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use finefs::front_end::namespace::{MemoryStore, Namespace};
-use finefs::{LockingScheme, Options as NamespaceOptions};
+use finefs::front_end::namespace::Namespace;
+use finefs::{LockingScheme, MemoryOptions};
 use finefs_locks::BigLockKind;
 use finefs_nfs::{ExportOptions, Server, Squash};
 use finefs_nfs_client::files::{Consistency, Files};
@@ -113,12 +113,9 @@ fn serve(key: &Key) -> Result<Served> {
         Subject::Scheme(scheme) => scheme,
         Subject::Mounted(_) => LockingScheme::Fine,
     };
-    let options = NamespaceOptions {
-        locking: scheme,
-        ..NamespaceOptions::default()
-    };
-    let namespace = MemoryStore::new(MEMORY_BYTES, 0o755, 0, 0)
-        .and_then(|store| store.into_namespace(options))
+    let namespace = MemoryOptions::new()
+        .locking(scheme)
+        .open_namespace(MEMORY_BYTES)
         .map_err(|error| Errno::from_raw_os_error(error.errno()))
         .during("open", "a file system in memory")?;
     let export = ExportOptions {

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use finefs::front_end::namespace::{Error, MemoryStore, Namespace};
-use finefs::{FileSystem, ImageOptions, LockingScheme, Options};
+use finefs::front_end::namespace::{Error, MemoryStore, Namespace, Options};
+use finefs::{FileSystem, ImageOptions, LockingScheme};
 use finefs_lockmeter::Snapshot;
 
 use super::device::{Device, OnDevice};
