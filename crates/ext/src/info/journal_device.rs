@@ -8,7 +8,7 @@ use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::superblock::until_nul;
 use serde::Serialize;
 
-use super::text::{Bytes, Time, line, or};
+use super::text::{Bytes, Log, Time, line, or};
 use crate::found;
 use crate::journal::external;
 use crate::uuid::shown as uuid;
@@ -111,23 +111,14 @@ impl fmt::Display for JournalDeviceInfo {
             None => line(f, "Block size", "<out of range>")?,
         }
         line(f, "Created", Time(self.created))?;
-        if self.fast_commit_blocks > 0 {
-            line(f, "Fast commit blocks", self.fast_commit_blocks)?;
+        Log {
+            fast_commit_blocks: self.fast_commit_blocks,
+            features: &self.features,
+            sequence: self.sequence,
+            start: self.start,
+            error: self.error,
         }
-        line(
-            f,
-            "Journal features",
-            or(&self.features.join(" "), "(none)"),
-        )?;
-        line(
-            f,
-            "Journal sequence",
-            format_args!("{:#010x}", self.sequence),
-        )?;
-        line(f, "Journal start", self.start)?;
-        if self.error != 0 {
-            line(f, "Journal error", self.error)?;
-        }
+        .write(f)?;
         let mut problems = self.problems.iter();
         problems.try_for_each(|problem| line(f, "Problem", problem))
     }

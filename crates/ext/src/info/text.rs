@@ -130,6 +130,32 @@ impl fmt::Display for State<'_> {
     }
 }
 
+/// What the superblock of a journal says, wherever that lies.
+pub(super) struct Log<'a> {
+    pub fast_commit_blocks: u32,
+    pub features: &'a [String],
+    pub sequence: u32,
+    pub start: u32,
+    pub error: i32,
+}
+
+impl Log<'_> {
+    pub fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.fast_commit_blocks > 0 {
+            line(f, "Fast commit blocks", self.fast_commit_blocks)?;
+        }
+        let features = self.features.join(" ");
+        line(f, "Journal features", or(&features, "(none)"))?;
+        let sequence = format_args!("{:#010x}", self.sequence);
+        line(f, "Journal sequence", sequence)?;
+        line(f, "Journal start", self.start)?;
+        if self.error != 0 {
+            line(f, "Journal error", self.error)?;
+        }
+        Ok(())
+    }
+}
+
 impl JournalInfo {
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_external {
@@ -153,23 +179,14 @@ impl JournalInfo {
         }
         line(f, "Journal size", Bytes(self.size_bytes))?;
         line(f, "Journal blocks", self.blocks)?;
-        if self.fast_commit_blocks > 0 {
-            line(f, "Fast commit blocks", self.fast_commit_blocks)?;
+        Log {
+            fast_commit_blocks: self.fast_commit_blocks,
+            features: &self.features,
+            sequence: self.sequence,
+            start: self.start,
+            error: self.error,
         }
-        line(
-            f,
-            "Journal features",
-            or(&self.features.join(" "), "(none)"),
-        )?;
-        line(
-            f,
-            "Journal sequence",
-            format_args!("{:#010x}", self.sequence),
-        )?;
-        line(f, "Journal start", self.start)?;
-        if self.error != 0 {
-            line(f, "Journal error", self.error)?;
-        }
+        .write(f)?;
         match &self.problem {
             Some(problem) => line(f, "Journal problem", problem),
             None => Ok(()),

@@ -251,7 +251,12 @@ fn on_device(options: &Options, results: &Results) -> Exhibit {
     Exhibit {
         table,
         chart: None,
-        notes: vec![
+        notes: device_notes(),
+    }
+}
+
+fn device_notes() -> Vec<String> {
+    vec![
             "The device's two numbers are those of the published SSD unless others are given: under the mutex \
              one request was at the device at a time, which gives its latency, and without a lock 32, which \
              gives what it does at most. So the mutex's row and the last one come out as published if the \
@@ -266,8 +271,7 @@ fn on_device(options: &Options, results: &Results) -> Exhibit {
                 "The file has {BLOCKS_ON_DEVICE} blocks here. Reads and writes of data take the device's time; \
                  metadata is in memory."
             ),
-        ],
-    }
+    ]
 }
 
 fn exhibit(

@@ -21,7 +21,6 @@ fn write(
     transactions: u64,
     counts: &Counts,
 ) -> std::fmt::Result {
-    let per = |count: u64, span: Span| rate(count, span.seconds());
     let (total, mixed) = (counts.total, counts.transactions);
     writeln!(
         text,
@@ -35,6 +34,16 @@ fn write(
         mixed.seconds(),
         per(transactions, mixed)
     )?;
+    write_files(text, counts)?;
+    write_data(text, counts)
+}
+
+fn per(count: u64, span: Span) -> f64 {
+    rate(count, span.seconds())
+}
+
+fn write_files(text: &mut String, counts: &Counts) -> std::fmt::Result {
+    let (total, mixed) = (counts.total, counts.transactions);
     let created = counts.created_alone + counts.created_mixed;
     let deleted = counts.deleted_alone + counts.deleted_mixed;
     for (indent, what, count, unit, span) in [
@@ -74,12 +83,16 @@ fn write(
         let rate = per(count, span);
         writeln!(text, "{indent}{what}{count} {unit} ({rate:.0} per second)")?;
     }
+    Ok(())
+}
+
+fn write_data(text: &mut String, counts: &Counts) -> std::fmt::Result {
     write!(text, "\nData:")?;
     for (bytes, what) in [
         (counts.bytes_read, "read"),
         (counts.bytes_written, "written"),
     ] {
-        let rate = scaled(per(bytes, total));
+        let rate = scaled(per(bytes, counts.total));
         write!(
             text,
             "\n\t{} {what} ({rate} per second)",

@@ -12,7 +12,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use finefs_namespace::Error;
+use finefs_namespace::{Error, Namespace};
 use finefs_sim::{Fault, FaultDevice, FaultOn, RecordingDevice};
 
 use super::base::{Base, open};
@@ -189,13 +189,7 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>, way: 
             && matches!(step, Step::Append { .. })
             && matches!(done, Err(Error::Io(_)));
         if is_data_lost {
-            match Persist::All.on_namespace(ns) {
-                Err(error) => run.errors.push(format!("first sync: {error}")),
-                Ok(()) => {
-                    let text = "a sync says nothing about data that could not be written";
-                    run.pretended = Some(text.to_owned());
-                }
-            }
+            sync_after_loss(ns, &mut run);
         }
         let persist = match done {
             Ok(()) => persist,
@@ -224,6 +218,23 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>, way: 
             break;
         }
     }
+    close(ns, recording, way, has_failed, &mut run);
+    run
+}
+
+/// A sync after data could not be written must tell of it.
+fn sync_after_loss(ns: &Namespace, run: &mut Run) {
+    match Persist::All.on_namespace(ns) {
+        Err(error) => run.errors.push(format!("first sync: {error}")),
+        Ok(()) => {
+            let text = "a sync says nothing about data that could not be written";
+            run.pretended = Some(text.to_owned());
+        }
+    }
+}
+
+/// Ends a run, and looks at what that says.
+fn close(ns: &Namespace, recording: &RecordingDevice, way: Way, has_failed: bool, run: &mut Run) {
     if has_failed && ns.sync().is_ok() {
         run.pretended = Some("sync succeeds after one that failed".to_owned());
     }
@@ -243,5 +254,4 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>, way: 
         }
         Ok(()) => {}
     }
-    run
 }

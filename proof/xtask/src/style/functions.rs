@@ -22,8 +22,6 @@ const EXCUSED: &[(&str, &str)] = &[
     // A table of rows.
     ("study/src/studies/what_if/tables.rs", "against_2002"),
     ("study/src/studies/what_if/tables.rs", "beyond"),
-    ("study/src/studies/extent_locks.rs", "on_device"),
-    ("workloads/src/postmark/report.rs", "write"),
     ("xtask/src/bad_input.rs", "run"),
     ("testkit/src/bin/crash.rs", "one_image"),
     // One check after the other, each with its own error.
@@ -34,7 +32,6 @@ const EXCUSED: &[(&str, &str)] = &[
     ("study/src/studies/mod.rs", "run"),
     ("workloads/src/append.rs", "work"),
     ("workloads/src/threads.rs", "run"),
-    ("testkit/src/crash/faults.rs", "run"),
     ("xtask/src/differential/lockstep.rs", "work"),
 ];
 
