@@ -166,7 +166,7 @@ pub(super) fn make_at(
         file.set_len(end).map_err(failed)?;
     }
     drop(file);
-    let device = Arc::new(FileDevice::open(&path, Access::ReadWrite)?);
+    let device = Arc::new(FileDevice::open(path, Access::ReadWrite)?);
     let part = PartitionDevice::new(device, offset_bytes, Some(size_bytes)).map_err(failed)?;
     // Nothing of before is taken for a journal or a file system.
     let start = (superblock_block(made.block_size) + 1) * u64::from(made.block_size);
