@@ -60,6 +60,14 @@ impl ImageOptions {
     }
 }
 
+impl MemoryOptions {
+    /// A file system of at most `size_bytes`, gone when it is closed. EINVAL for a size that holds
+    /// nothing.
+    pub fn open(self, size_bytes: u64) -> Result<FileSystem> {
+        Ok(FileSystem::of(self.open_namespace(size_bytes)?, Vec::new()))
+    }
+}
+
 impl FileSystem {
     /// Opens an image, to read and write: a file or a block device with an ext2, ext3 or ext4 file
     /// system, or with reiserfs. [`ImageOptions`] has every other way.

@@ -38,8 +38,8 @@
 //! held some 30 MB more (docs/benchmarks.md).
 //!
 //! # Features
-//! - `locking-schemes`: `locking` of [`ImageOptions`] and [`MemoryOptions`] puts a lock of other times around the operations,
-//!   to compare with. It is off: nothing of it is compiled in.
+//! - `locking-schemes`: `locking` of [`ImageOptions`] and [`MemoryOptions`] puts a lock of other
+//!   times around the operations, to compare with. It is off: nothing of it is compiled in.
 //!
 //! # Modules
 //! | module | about |

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use finefs_namespace::{MemoryStore, Namespace, Options};
 
 use crate::error::{Error, Result};
-use crate::file_system::FileSystem;
 use crate::shared_options::shared_options;
 
 /// How to make a file system in memory.
@@ -59,13 +58,7 @@ impl MemoryOptions {
         self
     }
 
-    /// A file system of at most `size_bytes`, gone when it is closed. EINVAL for a size that holds
-    /// nothing.
-    pub fn open(self, size_bytes: u64) -> Result<FileSystem> {
-        Ok(FileSystem::of(self.open_namespace(size_bytes)?, Vec::new()))
-    }
-
-    /// The same for a front end that works with inode numbers.
+    /// For a front end that works with inode numbers; else see [`MemoryOptions::open`].
     #[doc(hidden)]
     pub fn open_namespace(self, size_bytes: u64) -> Result<Arc<Namespace>> {
         let (uid, gid) = self.root_owner;
