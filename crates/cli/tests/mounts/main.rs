@@ -12,6 +12,7 @@ mod encrypted;
 mod ending;
 mod errors;
 mod exercise;
+mod fanotify;
 mod flags;
 mod freeze;
 mod helper;
