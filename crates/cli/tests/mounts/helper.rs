@@ -280,3 +280,26 @@ fn umount_waits_through_its_helper() {
         "#,
     );
 }
+
+/// The unit in the guide is one that systemd takes as it is.
+#[test]
+fn the_unit_in_the_guide_is_one() {
+    let mut systemd = Command::new("systemd-analyze");
+    if systemd.arg("--version").output().is_err() {
+        return eprintln!("skipped: no systemd");
+    }
+    let guide = include_str!("../../../../docs/guide.md");
+    let unit = guide.split("```ini\n").nth(1).unwrap();
+    let unit = unit.split("```").next().unwrap();
+    let place = Place::new();
+    let verified = |unit: &str| {
+        let path = place.path().join("mnt.mount");
+        std::fs::write(&path, unit).unwrap();
+        let mut verify = Command::new("systemd-analyze");
+        text(&run(verify.arg("verify").arg(&path)))
+    };
+    assert!(unit.contains("Type=fuse.finefs"), "{unit}");
+    assert_eq!(verified(unit), "");
+    assert_ne!(verified(&unit.replace("TimeoutSec", "Timeout")), "");
+    assert_ne!(verified(&unit.replace("What=", "#")), "");
+}
