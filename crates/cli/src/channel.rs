@@ -46,6 +46,9 @@ use crate::runtime_dir::{Socket, places, verify};
 /// Longest time that an answer may take, and that a server may take to accept somebody.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The same where one goes on without it.
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Longest time that writing everything out may take.
 pub(crate) const WRITE_OUT: Duration = Duration::from_secs(600);
 
@@ -504,6 +507,20 @@ impl Channel {
         match self.ask(&Question::Frozen, PATIENCE)? {
             Answer::Frozen(is_frozen) => Ok(is_frozen),
             _ => Err(wrong_answer().into()),
+        }
+    }
+
+    /// Lets changes go on, where they wait. A server that does not answer, as where its storage
+    /// hangs, is left the order. The error is the reason, for the user.
+    pub(crate) fn thaw_if_frozen(&self) -> Result<(), String> {
+        match self.ask(&Question::Frozen, SHORT_PATIENCE) {
+            Ok(Answer::Frozen(true)) => self.change(Change::Thaw),
+            Err(NoAnswer::Late) => {
+                let order = &Question::Change(Change::Thaw);
+                let left = |stream| begin_asking::<_, Answer>(stream, order).map(drop);
+                self.connect().and_then(left).map_err(|e| e.to_string())
+            }
+            _ => Ok(()),
         }
     }
 

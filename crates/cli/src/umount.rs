@@ -25,7 +25,7 @@ use finefs_block::Access;
 use finefs_fuse::MountPoint;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 
-use crate::channel::{Change, Channel, EndWatch, WRITE_OUT};
+use crate::channel::{Channel, EndWatch, WRITE_OUT};
 use crate::target::Target;
 use crate::{CliResult, Failure, progress};
 
@@ -58,8 +58,7 @@ impl Umount {
         let is_dead = channel.is_none() && mount.is_dead();
         if self.lazy && !is_mounted_elsewhere(&mount) {
             // Nobody finds its server afterwards, to let calls go on that wait.
-            let frozen = channel.as_ref().filter(|one| one.is_frozen() == Ok(true));
-            let thawed = frozen.map_or(Ok(()), |channel| channel.change(Change::Thaw));
+            let thawed = channel.as_ref().map_or(Ok(()), Channel::thaw_if_frozen);
             thawed.map_err(|reason| Failure::new(format!("{place}: {reason}")))?;
         }
         let end = channel.and_then(|channel| channel.watch_end());

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use crate::support::*;
 use rustix::process::{Pid, Signal, kill_process};
@@ -189,6 +190,41 @@ fn a_lazy_unmount_thaws() {
     }
     wait_for_image(&image);
     check(&image);
+}
+
+/// Nobody waits for a server that hangs, which thaws when it goes on.
+#[test]
+fn a_lazy_unmount_does_not_wait_for_a_server_that_hangs() {
+    if !can_mount() {
+        return;
+    }
+    for is_frozen in [false, true] {
+        let place = Place::new();
+        let (image, mount_point) = (place.image("ext4"), place.mount_point());
+        let mut server = mount_in_front(&place, &[image.to_str().unwrap()]);
+        fs::create_dir(mount_point.join("waiting")).unwrap();
+        let waiting = match is_frozen {
+            true => {
+                succeed(finefs().arg("freeze").arg(&mount_point));
+                writers(&place, 0)
+            }
+            false => Vec::new(),
+        };
+        let process = Pid::from_child(&server);
+        kill_process(process, Signal::STOP).unwrap();
+        let started = Instant::now();
+        let output = run(finefs().args(["umount", "--lazy"]).arg(&mount_point));
+        let (took, is_mounted) = (started.elapsed(), place.is_mounted());
+        kill_process(process, Signal::CONT).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(took < Duration::from_secs(8), "{took:?}");
+        assert!(!is_mounted);
+        for writer in waiting {
+            writer.join().unwrap();
+        }
+        wait_until("the server ends", || server.try_wait().unwrap().is_some());
+        check(&image);
+    }
 }
 
 /// What waits for the thaw does not keep the server of an aborted connection.
