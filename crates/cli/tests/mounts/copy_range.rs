@@ -301,3 +301,52 @@ fn a_copy_waits_for_the_thaw() {
         check(&image);
     }
 }
+
+/// With `-o writeback_cache` a range may go beyond the end that the server knows, to where there is
+/// nothing but a hole; but where the source is cut while it is copied, the copy ends.
+#[test]
+fn a_source_that_is_cut_meanwhile_ends_the_copy() {
+    if !can_mount() {
+        return;
+    }
+    const LENGTH: u64 = 24 * MIB;
+    let place = Place::new();
+    let image = image(&place, &["-t", "ext4"]);
+    mount(&image, &place.mount_point(), &["-o", "writeback_cache"]);
+    let dir = place.mount_point();
+    let (from, to) = (create(&dir.join("from")), create(&dir.join("to")));
+    let data = vec![1; LENGTH as usize];
+    let start = std::time::Instant::now();
+    let (mut were_cut, mut pause) = (0, std::time::Duration::from_millis(4));
+    while were_cut < 5 && start.elapsed() < PATIENCE {
+        to.set_len(0).unwrap();
+        from.write_all_at(&data, 0).unwrap();
+        // What the kernel has to write out first is no part of the race.
+        from.sync_data().unwrap();
+        let copied = std::thread::scope(|scope| {
+            let copying = scope.spawn(|| copy((&from, 0), (&to, 0), LENGTH).unwrap());
+            std::thread::sleep(pause);
+            from.set_len(0).unwrap();
+            copying.join().unwrap()
+        });
+        let content = fs::read(dir.join("to")).unwrap();
+        assert_eq!(content.len() as u64, copied);
+        let found = content.iter().take_while(|byte| **byte == 1).count() as u64;
+        // Cut before the server has looked at it, it is one of which the kernel knows more.
+        assert!([0, copied].contains(&found), "{found} of {copied}");
+        assert!(content[found as usize..].iter().all(|byte| *byte == 0));
+        pause = match found {
+            // It came too soon.
+            0 => pause * 5 / 4,
+            found if found < LENGTH => {
+                were_cut += 1;
+                pause
+            }
+            _ => pause * 3 / 4,
+        };
+    }
+    assert!(were_cut > 0, "no copy was cut");
+    drop((from, to));
+    unmount(&place);
+    check(&image);
+}

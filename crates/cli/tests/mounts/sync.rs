@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -81,6 +81,37 @@ fn synchronous_writes_are_on_the_image_when_they_return() {
         file.sync_data().unwrap();
     });
     assert!(content.as_deref() == Some(DATA), "fdatasync");
+}
+
+/// The kernel tells of O_SYNC with what it writes, not with a copy; so with `dirsync`, as with
+/// `sync`, it is the kernel that copies.
+#[test]
+fn a_synchronous_copy_is_on_the_image_with_dirsync() {
+    if !can_mount() {
+        return;
+    }
+    let copied = |options: &str, flag| {
+        let copy = |top: &Path| {
+            let mut files = OpenOptions::new();
+            let files = files.read(true).write(true).create(true);
+            let from = files.open(top.join("from")).unwrap();
+            let to = files.custom_flags(flag).open(top.join("file")).unwrap();
+            from.write_all_at(DATA, 1 << 20).unwrap();
+            File::open(top).unwrap().sync_all().unwrap();
+            let length = (1 << 20) + DATA.len();
+            let done = rustix::fs::copy_file_range(&from, None, &to, None, length);
+            assert_eq!(done, Ok(length));
+            // Zeros that the kernel writes take blocks.
+            to.metadata().unwrap().blocks() * 512 >= length as u64
+        };
+        let mut is_written = false;
+        let content = survives(options, |file| is_written = copy(file.parent().unwrap()));
+        let is_kept = content.is_some_and(|content| content.ends_with(DATA));
+        (is_written, is_kept)
+    };
+    assert_eq!(copied("dirsync", libc::O_SYNC), (true, true));
+    assert_eq!(copied("dirsync", 0), (true, false), "by chance");
+    assert_eq!(copied("rw", libc::O_SYNC), (false, false));
 }
 
 /// A change of a directory, which has the file "old"; and whether a name is there afterwards.
