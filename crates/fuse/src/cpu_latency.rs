@@ -28,7 +28,8 @@ use std::time::Duration;
 use finefs_locks::PerCpuCounter;
 
 const DEVICE: &str = "/dev/cpu_dma_latency";
-const POWER_SUPPLIES: &str = "/sys/class/power_supply";
+/// Where the kernel tells what the power is from.
+pub(crate) const POWER_SUPPLIES: &str = "/sys/class/power_supply";
 /// Takes a request back: PM_QOS_DEFAULT_VALUE.
 const NO_REQUEST: i32 = -1;
 const WINDOW: Duration = Duration::from_millis(10);
@@ -73,7 +74,9 @@ impl CpuLatency {
         match latency {
             WakeupLatency::Unbounded | WakeupLatency::Polled => Ok(None),
             WakeupLatency::Auto => match device() {
-                Ok(device) => Self::govern(device, 0, || !on_battery()).map(Some),
+                Ok(device) => {
+                    Self::govern(device, 0, || !is_on_battery(POWER_SUPPLIES.as_ref())).map(Some)
+                }
                 Err(error) => {
                     log::debug!("cpu_latency: cannot open {DEVICE}: {error}");
                     Ok(None)
@@ -185,13 +188,8 @@ fn hold(mut device: &File, is_held: bool, latency_us: i32) {
     }
 }
 
-/// True where the machine's power comes from a battery.
-pub(crate) fn on_battery() -> bool {
-    is_on_battery(POWER_SUPPLIES.as_ref())
-}
-
 /// True where a battery of the machine is being used and no line gives power.
-fn is_on_battery(supplies: &Path) -> bool {
+pub(crate) fn is_on_battery(supplies: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(supplies) else {
         return false;
     };

@@ -19,10 +19,11 @@
 //! `Documentation/virt/kvm/halt-polling.rst` of Linux.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cpu_latency::{WakeupLatency, on_battery};
+use crate::cpu_latency::{POWER_SUPPLIES, WakeupLatency, is_on_battery};
 
 /// A window's first length, and its longest.
 const WINDOW_MIN: Duration = Duration::from_micros(20);
@@ -47,6 +48,8 @@ pub(crate) struct Polling {
     is_taken: AtomicBool,
     /// Also on battery.
     is_asked_for: bool,
+    /// Where the kernel tells what the power is from.
+    power_supplies: Box<Path>,
     started: Instant,
     /// When what the power is from was looked at, in seconds from the start, 0 for never.
     power_seconds: AtomicU64,
@@ -67,13 +70,14 @@ impl Polling {
             WakeupLatency::Auto if !is_bounded => false,
             _ => return None,
         };
-        (cpus > 1).then(|| Polling::new(is_asked_for))
+        (cpus > 1).then(|| Polling::new(is_asked_for, POWER_SUPPLIES.as_ref()))
     }
 
-    fn new(is_asked_for: bool) -> Polling {
+    fn new(is_asked_for: bool, power_supplies: &Path) -> Polling {
         Polling {
             is_taken: AtomicBool::new(false),
             is_asked_for,
+            power_supplies: power_supplies.into(),
             started: Instant::now(),
             power_seconds: AtomicU64::new(0),
             has_battery_power: AtomicBool::new(false),
@@ -87,8 +91,8 @@ impl Polling {
         let now = self.started.elapsed().as_secs() + 1;
         if now >= self.power_seconds.load(Ordering::Relaxed) + POWER_SECONDS {
             self.power_seconds.store(now, Ordering::Relaxed);
-            self.has_battery_power
-                .store(on_battery(), Ordering::Relaxed);
+            let is_so = is_on_battery(&self.power_supplies);
+            self.has_battery_power.store(is_so, Ordering::Relaxed);
         }
         !self.has_battery_power.load(Ordering::Relaxed)
     }
@@ -180,7 +184,7 @@ mod tests {
 
     #[test]
     fn one_thread_looks_at_a_time_and_the_others_come_back() {
-        let polling = Polling::new(true);
+        let polling = Polling::new(true, POWER_SUPPLIES.as_ref());
         let mut window = Window(Duration::from_secs(60));
         let mut looks = 0;
         let third = || {
@@ -201,5 +205,30 @@ mod tests {
         let no_look = || panic!("its window is closed");
         let looked = polling.look(&mut closed, no_look).expect("no error");
         assert_eq!(looked, Looked::InVain);
+    }
+    #[test]
+    fn on_battery_no_thread_looks_unless_asked_for() {
+        let supplies = tempfile::tempdir().unwrap();
+        let battery = supplies.path().join("BAT0");
+        std::fs::create_dir(&battery).unwrap();
+        std::fs::write(battery.join("type"), "Battery\n").unwrap();
+        let status = |is: &str| std::fs::write(battery.join("status"), is).unwrap();
+        let look = |polling: &Polling| {
+            let mut window = Window(WINDOW_MAX);
+            let looked = polling.look(&mut window, || Ok(true));
+            looked.expect("no error")
+        };
+        status("Discharging\n");
+        let polling = Polling::new(false, supplies.path());
+        assert_eq!(look(&polling), Looked::InVain);
+        let asked_for = Polling::new(true, supplies.path());
+        assert_eq!(look(&asked_for), Looked::Found);
+        // It is looked at again after a while.
+        status("Charging\n");
+        std::thread::sleep(Duration::from_millis(1000 * POWER_SECONDS + 100));
+        assert_eq!(look(&polling), Looked::Found);
+        status("Discharging\n");
+        std::thread::sleep(Duration::from_millis(1000 * POWER_SECONDS + 100));
+        assert_eq!(look(&polling), Looked::InVain);
     }
 }
