@@ -107,10 +107,21 @@ impl Namespace {
         end: SourceEnd,
     ) -> Result<u64> {
         let length = self.copy_length(from, to, length_bytes, end)?;
+        self.copy_parts(from, to, length, (end, COPY_TIME))
+    }
+
+    /// The same for so long, and at least one part.
+    fn copy_parts(
+        &self,
+        from: (Ino, u64),
+        to: (Ino, u64),
+        length: u64,
+        (end, time): (SourceEnd, Duration),
+    ) -> Result<u64> {
         let (began, size) = (Instant::now(), self.attributes(from.0)?.size_bytes);
         let (mut done, mut data) = (0, 0);
         let mut buffer = Vec::new();
-        while done < length && data < COPY_BYTES && (done == 0 || began.elapsed() < COPY_TIME) {
+        while done < length && data < COPY_BYTES && (done == 0 || began.elapsed() < time) {
             let place = (from.0, from.1 + done);
             let there = to.1 + done;
             // Pieces end where the destination's blocks do.
@@ -261,5 +272,48 @@ impl Namespace {
             self.log_times(file.inode.modified(self.now()));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Caller;
+    use crate::{MemoryStore, Options};
+
+    /// One part is copied whatever the time, and the next call goes on behind it.
+    #[test]
+    fn a_copy_ends_when_its_time_is_over() {
+        const BLOCK: u64 = 4096;
+        let store = MemoryStore::new(64 << 20, 0o755, 0, 0).unwrap();
+        let ns = store.into_namespace(Options::default()).unwrap();
+        let file = |name: &[u8]| {
+            let made = ns.create_file(&Caller::root(), ns.root(), name, 0o644);
+            made.unwrap().ino
+        };
+        let (from, to) = (file(b"from"), file(b"to"));
+        ns.write(from, 0, &[1; BLOCK as usize]).unwrap();
+        ns.write(from, 3 * BLOCK, &[2; 3 << 20]).unwrap();
+        let length = 3 * BLOCK + (3 << 20);
+        let copy = |time| {
+            let (mut done, mut calls) = (0, Vec::new());
+            while done < length {
+                let left = length - done;
+                let limits = (SourceEnd::Size, time);
+                let copied = ns.copy_parts((from, done), (to, done), left, limits);
+                calls.push(copied.unwrap());
+                done += calls[calls.len() - 1];
+            }
+            calls
+        };
+        let pieces = [BLOCK, 2 * BLOCK, PIECE_BYTES - 3 * BLOCK];
+        let rest = [PIECE_BYTES, PIECE_BYTES, 3 * BLOCK];
+        assert_eq!(copy(Duration::ZERO), [pieces, rest].concat());
+        assert_eq!(copy(Duration::MAX), [length]);
+        let mut content = vec![0; length as usize];
+        assert_eq!(ns.read(to, 0, &mut content), Ok(length as usize));
+        let expected = [1, 0, 0].map(|byte| [byte; BLOCK as usize]).concat();
+        assert!(content[..expected.len()] == expected);
+        assert!(content[expected.len()..].iter().all(|byte| *byte == 2));
     }
 }
