@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Barrier, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use finefs_namespace::{Caller, Ino, Namespace, Options, RenameMode, SyncScope};
+use finefs_namespace::{Caller, Ino, Namespace, Options, RenameMode, Store, SyncScope};
 use finefs_testkit::CheckedStore;
 
 /// What was retired is freed while a commit waits for its device.
@@ -180,4 +180,71 @@ fn nothing_is_committed_once_the_store_is_closed() {
         std::thread::sleep(Duration::from_millis(5));
         assert_eq!(store.commits_since_close(), 0);
     }
+}
+
+/// What cancels out in the log of a CPU whose thread does nothing more is given back by the thread
+/// that folds, without a commit. Where there is no such thread, it stays.
+#[test]
+fn a_thread_folds_what_another_has_logged() {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if cpus == 1 {
+        return eprintln!("skipped: on one CPU who logs folds");
+    }
+    std::thread::scope(|scope| scope.spawn(|| fold_for_one_cpu(cpus)).join().unwrap());
+}
+
+fn fold_for_one_cpu(cpus: usize) {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    // All goes to the shard of one CPU.
+    let mine = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut one = rustix::thread::CpuSet::new();
+    let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| mine.is_set(*cpu));
+    one.set(first.unwrap());
+    rustix::thread::sched_setaffinity(None, &one).unwrap();
+    let options = || Options {
+        commit_interval: Duration::from_secs(3600),
+        ..Options::default()
+    };
+    let store = || {
+        let store = CheckedStore::reloading(64 << 20).with_batches_of(1 << 16);
+        Arc::new(store.with_records_of(4096 * cpus as u64))
+    };
+    let come_and_go = |ns: &Namespace| {
+        let (user, root) = (Caller::root(), ns.root());
+        let made = ns.create_file(&user, root, b"name", 0o644).unwrap();
+        ns.remove_file(&user, root, b"name").unwrap();
+        ns.forget(made.ino, 1);
+    };
+    // How many that are gone have not given back their numbers.
+    let (store_alone, store_beside) = (store(), store());
+    let free = store_alone.statfs().inodes_free;
+    let left = |store: &CheckedStore| free - store.statfs().inodes_free;
+
+    let alone = Namespace::without_thread(Arc::clone(&store_alone) as _, options()).unwrap();
+    let mut most = 0;
+    for _ in 0..100_000 {
+        come_and_go(&alone);
+        match left(&store_alone) {
+            now if now < most => break,
+            now => most = now,
+        }
+    }
+    // Who logs folds when it has twice what is enough for the thread.
+    let some = most * 3 / 4;
+    assert!(some > 20, "{some}");
+    let make_some = |ns, store| (left(store)..some).for_each(|_| come_and_go(ns));
+    make_some(&alone, &store_alone);
+    assert_eq!(left(&store_alone), some);
+    let beside = Namespace::new(Arc::clone(&store_beside) as _, options()).unwrap();
+    make_some(&beside, &store_beside);
+    let start = Instant::now();
+    while left(&store_beside) > most / 2 && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(left(&store_beside) <= most / 2, "nobody has folded");
+    assert_eq!(left(&store_alone), some, "nobody could");
+    assert_eq!(store_beside.commits(), 0);
+    alone.shut_down().unwrap();
+    beside.shut_down().unwrap();
+    store_beside.assert_at_rest();
 }
