@@ -86,7 +86,8 @@ pub enum Outlook {
     /// Somebody has a lock on a block device that the kernel would give away: udev looks at a
     /// device for a moment whenever somebody has written to it.
     Looking,
-    /// A server of finefs that has no mount (any more, or yet), as far as this process sees.
+    /// A server of finefs that has no mount (any more, or yet), as far as this process sees; or a
+    /// loop device without one that goes once nobody has it open.
     Unmounted,
     /// A server of finefs that writes out what is left.
     Ending,
@@ -487,14 +488,15 @@ fn claim(
     if metadata.file_type().is_file() {
         for used in in_use::loops_of(metadata.dev(), metadata.ino()) {
             if is_for_writing || !used.is_read_only {
-                let place = match &used.mounted_at {
-                    Some(place) => format!(", mounted at {place}"),
-                    None => String::new(),
+                let (place, outlook) = match &used.mounted_at {
+                    Some(place) => (format!(", mounted at {place}"), Outlook::Lasting),
+                    None if used.is_transient => (String::new(), Outlook::Unmounted),
+                    None => (String::new(), Outlook::Lasting),
                 };
                 return Err(OpenErrorKind::InUse {
                     by: format!("the kernel (loop device {}{place})", used.device),
                     may_read: is_for_writing && used.is_read_only,
-                    outlook: Outlook::Lasting,
+                    outlook,
                 });
             }
         }

@@ -16,6 +16,8 @@ pub(crate) struct LoopUse {
     /// "/dev/loop3"
     pub device: String,
     pub is_read_only: bool,
+    /// It goes when nothing has it open any more.
+    pub is_transient: bool,
     /// Where it is mounted, if it is (in this mount namespace).
     pub mounted_at: Option<String>,
 }
@@ -44,6 +46,7 @@ pub(crate) fn loops_of(file_device: u64, file_inode: u64) -> Vec<LoopUse> {
         uses.push(LoopUse {
             device: format!("/dev/{name}"),
             is_read_only: read("ro").trim() == "1",
+            is_transient: read("loop/autoclear").trim() == "1",
             mounted_at: mount_point_of(read("dev").trim()),
         });
     }

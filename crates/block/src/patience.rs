@@ -3,15 +3,16 @@
 //!
 //! Only such a server is waited for, which has said so ([`crate::Claim`]). Between the end of a
 //! mount and what the server says about it a moment passes; so one that has said that it has the
-//! image, and whose mount is not there, is waited for too, a few seconds. Any other use is an error
-//! at once.
+//! image, and whose mount is not there, is waited for too, a few seconds; and so is a loop device
+//! that goes by itself, which the kernel lets go of a moment after umount(8). Any other use is an
+//! error at once.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::file::{Access, FileDevice, OpenError, OpenErrorKind, Outlook};
 
-/// How long a server may need to notice that its mount has ended, or to mount.
+/// How long a server may need to notice that its mount has ended, or to mount; or a loop device to go.
 const NOTICE: Duration = Duration::from_secs(3);
 
 /// How long udev may look at a block device.

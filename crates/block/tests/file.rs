@@ -5,9 +5,10 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use finefs_block::file::OpenErrorKind;
-use finefs_block::{Access, BlockDevice, FileDevice};
+use finefs_block::{Access, BlockDevice, FileDevice, Patience};
 use finefs_sim::LoopDevice;
 
 fn kind(path: &Path, access: Access) -> OpenErrorKind {
@@ -307,4 +308,26 @@ fn an_image_on_a_loop_device_is_in_use() {
         ));
         for_reading.unwrap();
     }
+}
+
+/// As after umount(8) of what `mount -o loop` has mounted, while udev still looks at the device.
+/// Needs the right to set up loop devices; passes without it.
+#[test]
+fn a_loop_device_that_goes_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), 1 << 20);
+    let Some(device) = attach(&path, &[]) else {
+        return;
+    };
+    let looking = fs::File::open(device.path()).unwrap();
+    drop(device);
+    let patience = Patience {
+        limit: Duration::from_secs(60),
+        tell: |_| {},
+    };
+    let waiting = std::thread::spawn(move || patience.open(&path, Access::ReadWrite).map(drop));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!waiting.is_finished());
+    drop(looking);
+    waiting.join().unwrap().unwrap();
 }

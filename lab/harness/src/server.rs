@@ -9,6 +9,7 @@ use crate::fuse_ring::{Switch, Transport};
 use crate::run::{self, Running};
 use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
+use finefs_block::{Access, OpenErrorKind, Patience};
 use finefs_confine::{Confinement, Needs};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -155,6 +156,7 @@ impl Server {
             server: self.clone(),
             daemon: None,
             export: None,
+            looped: None,
             _entry: cleanup::mount(&dir),
             dir,
         })
@@ -209,6 +211,8 @@ pub struct Mount {
     dir: PathBuf,
     daemon: Option<Running>,
     export: Option<Export>,
+    /// What the kernel has on a loop device.
+    looped: Option<PathBuf>,
     _entry: cleanup::Entry,
 }
 
@@ -286,6 +290,7 @@ impl Mount {
         let source = match what {
             What::Image(image) => {
                 all.push("loop".into());
+                self.looped = Some(image.to_owned());
                 image.to_owned()
             }
             What::Memory(mib) => {
@@ -385,6 +390,9 @@ impl Mount {
         if let Some(export) = self.export.take() {
             export.end()?;
         }
+        if let Some(image) = self.looped.take() {
+            wait_for_loop_device(&image)?;
+        }
         Ok(started.elapsed())
     }
 }
@@ -393,6 +401,21 @@ impl Drop for Mount {
     fn drop(&mut self) {
         cleanup::force_unmount(&self.dir);
     }
+}
+
+/// The kernel lets go of an image a moment after the unmount: somebody may just have copied the
+/// table of mounts (unshare(1)).
+fn wait_for_loop_device(image: &Path) -> Result<()> {
+    let patience = Patience {
+        limit: UNMOUNT_LIMIT,
+        tell: |_| {},
+    };
+    let deadline = Instant::now() + UNMOUNT_LIMIT;
+    while let Err(error) = patience.open(image, Access::ReadWrite) {
+        let is_in_use = matches!(error.kind, OpenErrorKind::InUse { .. });
+        ensure!(is_in_use && Instant::now() < deadline, error);
+    }
+    Ok(())
 }
 
 /// What makes sure that the server of a mount with these options is confined; nothing where they
