@@ -16,12 +16,24 @@ use finefs_locks::PerCpuCounter;
 use finefs_namespace::{BlockNo, BlockRun, Error, Result};
 use smallvec::{SmallVec, smallvec};
 
-use crate::data_cache::DataCache;
+use crate::data_cache::{DataCache, DataMode};
 use crate::overlay::Overlay;
 
 /// A longer write goes to the device at once: it is one request there, and would fill the memory of
 /// many.
 pub const CACHED_BYTES_MAX: usize = 64 << 10;
+
+/// So much is written back between two flushes: what a sync that comes meanwhile has to wait for.
+const WRITE_BACK_BYTES: usize = 16 << 20;
+
+/// What data is written over.
+#[derive(Clone, Copy)]
+enum Over {
+    /// The blocks hold nothing yet: what is left of them becomes zeros.
+    Nothing,
+    /// They hold data.
+    Data(DataMode),
+}
 
 /// See the module's head.
 pub struct FileData {
@@ -117,12 +129,19 @@ impl FileData {
         read_device(&mut buffer[unread..], unread).map_err(failed)
     }
 
-    /// See [`Store::write`](finefs_namespace::Store::write).
-    pub fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
+    /// See [`Store::write`](finefs_namespace::Store::write), and for data in the mode `Writeback`
+    /// [`Store::overwrite_content`](finefs_namespace::Store::overwrite_content).
+    pub fn write(
+        &self,
+        block: BlockNo,
+        offset_bytes: u64,
+        data: &[u8],
+        mode: DataMode,
+    ) -> Result<()> {
         let start = self.offset_of(block, offset_bytes, data.len())?;
         match data.len() > CACHED_BYTES_MAX {
-            true => self.write_through(start, data),
-            false => self.write_cached(start, data, false),
+            true => self.write_through(start, data, mode),
+            false => self.write_cached(start, data, Over::Data(mode)),
         }
     }
 
@@ -130,7 +149,7 @@ impl FileData {
     /// [`CACHED_BYTES_MAX`] bytes.
     pub fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
         let start = self.offset_of(block, offset_bytes, data.len())?;
-        self.write_cached(start, data, true)
+        self.write_cached(start, data, Over::Nothing)
     }
 
     /// Writes zeros over whole blocks.
@@ -146,9 +165,24 @@ impl FileData {
         Ok(())
     }
 
-    /// Writes out all that is dirty.
-    pub fn write_out(&self) -> Result<()> {
-        self.cache.write_out().map_err(write_out_error)
+    /// Writes out all that the next commit refers to; tells whether anything else is dirty still.
+    pub fn write_ordered(&self) -> Result<bool> {
+        self.cache.write_ordered().map_err(write_out_error)?;
+        Ok(self.cache.has_dirty())
+    }
+
+    /// Writes out all that is dirty, and flushes the device between its parts: see
+    /// [`Store::write_back`](finefs_namespace::Store::write_back).
+    pub fn write_back(&self) -> Result<()> {
+        let flush = || self.device.flush();
+        let written = self.cache.write_out_by(WRITE_BACK_BYTES, flush);
+        written.map_err(write_out_error)
+    }
+
+    /// What was written to the device is durable.
+    pub fn flush(&self) -> Result<()> {
+        let flushed = self.device.flush();
+        flushed.map_err(|error| Error::io(format_args!("flush: {error}")))
     }
 
     /// Writes out what is dirty of these blocks.
@@ -157,11 +191,11 @@ impl FileData {
     }
 
     /// Writes to blocks of which those that are not in the cache go to the device at once.
-    fn write_through(&self, start: u64, data: &[u8]) -> Result<()> {
+    fn write_through(&self, start: u64, data: &[u8], mode: DataMode) -> Result<()> {
         let mut unwritten = 0;
         for (number, within, range) in self.blocks_of(start, data.len()) {
             let part = &data[range.clone()];
-            if self.cache.change_or_drop(number, within, part) {
+            if self.cache.change_or_drop(number, within, part, mode) {
                 self.write_device(start, data, unwritten..range.start)?;
                 unwritten = range.end;
             }
@@ -184,27 +218,29 @@ impl FileData {
 
     /// Writes to the cache, and what it has no room for to the device. Where the blocks are blank,
     /// what is left of them becomes zeros.
-    fn write_cached(&self, start: u64, data: &[u8], is_blank: bool) -> Result<()> {
+    fn write_cached(&self, start: u64, data: &[u8], over: Over) -> Result<()> {
         let mut is_reserved = false;
         for (number, within, range) in self.blocks_of(start, data.len()) {
             let part = &data[range.clone()];
-            if !is_blank && self.cache.change(number, within, part) {
+            if let Over::Data(mode) = over
+                && self.cache.change(number, within, part, mode)
+            {
                 continue;
             }
             if !is_reserved {
                 self.reserve_around(start, data.len())?;
                 is_reserved = true;
             }
-            let is_cached = match is_blank {
-                true => self.cache.put_blank(number, within, part),
-                false => self.put_over(number, within, part),
+            let is_cached = match over {
+                Over::Nothing => self.cache.put_blank(number, within, part),
+                Over::Data(mode) => self.put_over(number, within, part, mode),
             };
             if is_cached {
                 continue;
             }
-            match is_blank {
-                true => self.write_padded_through(number, within, part)?,
-                false => self.write_device(start, data, range)?,
+            match over {
+                Over::Nothing => self.write_padded_through(number, within, part)?,
+                Over::Data(_) => self.write_device(start, data, range)?,
             }
         }
         Ok(())
@@ -223,17 +259,17 @@ impl FileData {
 
     /// Brings a block into the cache and changes it there: what `data` leaves of it is read before.
     /// False when it cannot come in.
-    fn put_over(&self, block: u64, within: usize, data: &[u8]) -> bool {
+    fn put_over(&self, block: u64, within: usize, data: &[u8], mode: DataMode) -> bool {
         let block_bytes = self.block_bytes as usize;
         if data.len() == block_bytes {
-            return self.cache.put_over(block, within, data, &[]);
+            return self.cache.put_over((block, within), data, &[], mode);
         }
         let mut before: SmallVec<[u8; 4096]> = smallvec![0; block_bytes];
         // What cannot be read can perhaps be written.
         let is_read = (self.device)
             .read_at(block * self.block_bytes, &mut before)
             .is_ok();
-        is_read && self.cache.put_over(block, within, data, &before)
+        is_read && self.cache.put_over((block, within), data, &before, mode)
     }
 
     /// Writes a blank block at once.

@@ -22,6 +22,7 @@ pub mod file_data;
 pub mod overlay;
 
 pub use cache::{BufferCache, BufferRead, BufferWrite, CLEAN_LIMIT_BYTES};
+pub use data_cache::DataMode;
 pub use file_data::{CACHED_BYTES_MAX, FileData};
 pub use overlay::{Overlay, Source};
 

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeSet;
 
+use finefs_buffers::DataMode;
 use finefs_ext_disk as disk;
 use finefs_ext_disk::features::{Compat, RoCompat};
 use finefs_ext_disk::inode::{Inode, InodeFlags};
@@ -210,7 +211,8 @@ fn zero_tail(state: &ExtState, ino: Ino, inode: &Inode<InodeBytes>, size_bytes: 
         return Ok(());
     };
     let zeros = vec![0; (block_size - within) as usize];
-    state.data.write(BlockNo(block), within, &zeros)
+    let data = &state.data;
+    data.write(BlockNo(block), within, &zeros, DataMode::Ordered)
 }
 
 /// What is left to be done for an orphan.

@@ -4,6 +4,7 @@
 //! Blocks are encrypted whole. Who writes has the file's range locked, rounded out to blocks: so a
 //! part of a block can be read, changed and written back.
 
+use finefs_buffers::DataMode;
 use finefs_namespace::{BlockNo, BlockRun, ContentPlace, Result};
 
 use crate::crypt::ContentCipher;
@@ -51,7 +52,8 @@ impl<'a> Sealed<'a> {
     /// Writes whole blocks.
     fn write_blocks(&self, at: u64, blocks: &mut [u8]) -> Result<()> {
         self.cipher.encrypt(self.start + at, blocks);
-        self.state.data.write(self.block, at, blocks)
+        let data = &self.state.data;
+        data.write(self.block, at, blocks, DataMode::Ordered)
     }
 
     /// Reads from byte `offset_bytes` on.

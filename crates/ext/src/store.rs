@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_buffers::CACHED_BYTES_MAX;
 use finefs_buffers::alloc::BitmapSource;
+use finefs_buffers::{CACHED_BYTES_MAX, DataMode};
 use finefs_ext_disk::casefold;
 use finefs_ext_disk::features::{Incompat, RoCompat};
 use finefs_ext_disk::indirect;
@@ -321,7 +321,8 @@ impl Store for ExtStore {
 
     fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
         self.may_write()?;
-        self.state.data.write(block, offset_bytes, data)
+        let cached = &self.state.data;
+        cached.write(block, offset_bytes, data, DataMode::Ordered)
     }
 
     fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
@@ -362,6 +363,21 @@ impl Store for ExtStore {
         sealed.write(offset_bytes, data, false)
     }
 
+    fn overwrite_content(
+        &self,
+        place: ContentPlace,
+        block: BlockNo,
+        offset_bytes: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        if self.content_cipher(place.ino)?.is_some() {
+            return self.write_content(place, block, offset_bytes, data);
+        }
+        self.may_write()?;
+        let cached = &self.state.data;
+        cached.write(block, offset_bytes, data, DataMode::Writeback)
+    }
+
     fn write_blank_content(
         &self,
         place: ContentPlace,
@@ -389,11 +405,19 @@ impl Store for ExtStore {
         self.state.data.cache().write_behind(run);
     }
 
-    fn sync_data(&self, runs: &[BlockRun]) -> Result<()> {
-        if self.state.is_read_only {
-            return Ok(());
+    fn write_data(&self, runs: &[BlockRun]) -> Result<()> {
+        self.state.data.write_runs(runs)
+    }
+
+    fn write_back(&self) -> Result<()> {
+        self.state.data.write_back()
+    }
+
+    fn flush(&self) -> Result<()> {
+        match self.state.is_read_only {
+            true => Ok(()),
+            false => self.state.data.flush(),
         }
-        apply::sync_data(&self.state, runs)
     }
 
     fn write_zeros(&self, run: BlockRun) -> Result<()> {

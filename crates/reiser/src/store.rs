@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_buffers::CACHED_BYTES_MAX;
+use finefs_buffers::{CACHED_BYTES_MAX, DataMode};
 use finefs_namespace::{
-    Batch, BatchCost, BlockNo, BlockRun, Captured, Committed, DirectoryImage, Error, Extent,
-    FileKind, Geometry, Goal, ID_MAX, Identity, Ino, InodeForm, InodeImage, NameClasses, Plan,
-    Result, StatFs, Store, write_padded,
+    Batch, BatchCost, BlockNo, BlockRun, Captured, Committed, ContentPlace, DirectoryImage, Error,
+    Extent, FileKind, Geometry, Goal, ID_MAX, Identity, Ino, InodeForm, InodeImage, NameClasses,
+    Plan, Result, StatFs, Store, write_padded,
 };
 use finefs_reiser_disk::directory::NAME_MAX;
 use finefs_reiser_disk::hash::{GENERATION_MAX, NameHash};
@@ -210,7 +210,8 @@ impl Store for ReiserStore {
 
     fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
         self.mounted.writing()?;
-        self.mounted.data.write(block, offset_bytes, data)
+        let cached = &self.mounted.data;
+        cached.write(block, offset_bytes, data, DataMode::Ordered)
     }
 
     fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
@@ -225,13 +226,31 @@ impl Store for ReiserStore {
         self.mounted.data.cache().write_behind(run);
     }
 
-    fn sync_data(&self, runs: &[BlockRun]) -> Result<()> {
-        if self.mounted.writing.is_none() {
-            return Ok(());
+    fn overwrite_content(
+        &self,
+        _place: ContentPlace,
+        block: BlockNo,
+        offset_bytes: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        self.mounted.writing()?;
+        let cached = &self.mounted.data;
+        cached.write(block, offset_bytes, data, DataMode::Writeback)
+    }
+
+    fn write_data(&self, runs: &[BlockRun]) -> Result<()> {
+        self.mounted.data.write_runs(runs)
+    }
+
+    fn write_back(&self) -> Result<()> {
+        self.mounted.data.write_back()
+    }
+
+    fn flush(&self) -> Result<()> {
+        match self.mounted.writing {
+            Some(_) => self.mounted.data.flush(),
+            None => Ok(()),
         }
-        self.mounted.data.write_runs(runs)?;
-        let flushed = self.mounted.device.flush();
-        flushed.map_err(|error| Error::io(format_args!("flush: {error}")))
     }
 
     fn write_zeros(&self, run: BlockRun) -> Result<()> {

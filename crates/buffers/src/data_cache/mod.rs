@@ -8,13 +8,15 @@
 //! then it is *clean* and stays, to be read and changed, until its memory is wanted for another.
 //!
 //! Writeback happens
-//! - before each commit, of everything ([`DataCache::write_out`]): data=ordered;
-//! - for fsync alone, of one file's blocks ([`DataCache::write_runs`]);
+//! - before each commit, of what the commit refers to anew ([`DataCache::write_ordered`]);
+//! - at the interval of commits, and for a sync of everything ([`DataCache::write_out_by`]);
+//! - for fsync, of one file's blocks ([`DataCache::write_runs`]);
 //! - when a MiB of a growing file is full ([`DataCache::write_behind`]);
 //! - when too much is dirty, by who adds to it (as the kernel's `dirty_ratio`), around what has
 //!   been dirty for longest.
 //!
-//! What belonged to files that were made and removed before that never goes out.
+//! What belonged to files that were made and removed before that never goes out. A block is dirty
+//! in one of ext4's two ways ([`DataMode`]).
 //!
 //! | Module | Thing |
 //! |---|---|
@@ -35,8 +37,9 @@
 //! 3. A block comes in by the thread that has the range of the file locked.
 //! 4. A block that is freed leaves the cache, clean or dirty, before it can be allocated again
 //!    ([`DataCache::forget`]); so does a clean one that is written past the cache.
-//! 5. When [`DataCache::write_out`] has succeeded, all that was dirty when it began has been
-//!    written, or dropped.
+//! 5. When [`DataCache::write_out_by`] has succeeded, all that was dirty when it began has been
+//!    written, or dropped; after [`DataCache::write_ordered`] all of it that was ordered. A block
+//!    that is ordered once is so until it was written.
 //! 6. A block that comes in has its storage below the device, as far as that can be promised: see
 //!    `Store::write` of this crate.
 //!
@@ -127,6 +130,15 @@ struct Behind {
     is_busy: bool,
 }
 
+/// When dirty data must be on the device: the words are those of ext4's mount option `data=`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DataMode {
+    /// Before the next commit, which refers to it anew: what was there before is not the file's.
+    Ordered,
+    /// At the next sync, whatever is committed meanwhile: it replaces other data of the file.
+    Writeback,
+}
+
 /// Spreads numbers of blocks; the high bits are the good ones.
 fn spread(block: u64) -> u64 {
     block.wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -181,7 +193,7 @@ impl DataCache {
     /// whatever it had. False when there is no room.
     pub fn put_blank(&self, block: u64, within: usize, data: &[u8]) -> bool {
         let is_whole = data.len() == self.block_bytes;
-        self.put(block, |bytes, _| {
+        self.put(block, DataMode::Ordered, |bytes, _| {
             if !is_whole {
                 bytes.fill(0);
             }
@@ -191,8 +203,14 @@ impl DataCache {
 
     /// Makes a block dirty that has `data` from byte `within` on, and around it what the cache
     /// has, or else the device, which is `before`. False when there is no room.
-    pub fn put_over(&self, block: u64, within: usize, data: &[u8], before: &[u8]) -> bool {
-        self.put(block, |bytes, is_new| {
+    pub fn put_over(
+        &self,
+        (block, within): (u64, usize),
+        data: &[u8],
+        before: &[u8],
+        mode: DataMode,
+    ) -> bool {
+        self.put(block, mode, |bytes, is_new| {
             if is_new {
                 bytes[..before.len()].copy_from_slice(before);
             }
@@ -200,26 +218,31 @@ impl DataCache {
         })
     }
 
-    fn put(&self, block: u64, fill: impl Fn(&mut [u8], bool)) -> bool {
+    fn put(&self, block: u64, mode: DataMode, fill: impl Fn(&mut [u8], bool)) -> bool {
         let (shard, now) = (self.shard(block), self.now());
-        if shard.put(block, Room::Usual, now, &fill) {
+        if shard.put(block, Room::Usual, (mode, now), &fill) {
             return true;
         }
         self.make_room(block);
-        shard.put(block, Room::Any, now, &fill)
+        shard.put(block, Room::Any, (mode, now), &fill)
     }
 
     /// Changes a block from byte `within` on, if it is in the cache.
-    pub fn change(&self, block: u64, within: usize, data: &[u8]) -> bool {
+    pub fn change(&self, block: u64, within: usize, data: &[u8], mode: DataMode) -> bool {
         let shard = self.shard(block);
-        shard.may_have(block) && shard.change(block, within, data, self.now())
+        shard.may_have(block) && shard.change(block, within, data, (mode, self.now()))
     }
 
     /// For a write that goes past the cache: as [`DataCache::change`]; but a clean block of which
     /// nothing remains leaves the cache, and is to be written.
-    pub fn change_or_drop(&self, block: u64, within: usize, data: &[u8]) -> bool {
+    pub fn change_or_drop(&self, block: u64, within: usize, data: &[u8], mode: DataMode) -> bool {
         let shard = self.shard(block);
-        shard.may_have(block) && shard.change_or_drop(block, within, data, self.now())
+        shard.may_have(block) && shard.change_or_drop(block, within, data, (mode, self.now()))
+    }
+
+    /// Whether anything is dirty or under writeback.
+    pub fn has_dirty(&self) -> bool {
+        self.shards.iter().any(Shard::has_dirty)
     }
 
     /// Reads a block from byte `within` on, if it is in the cache.

@@ -4,10 +4,10 @@
 //! # Data model
 //! Memory is taken in chunks of some blocks and cut into *slots*, which are never given up one by
 //! one: a slot whose block has left is used for the next. A slot holds a block that is clean,
-//! dirty or under writeback (or both of these), or is free. Three queues hold numbers of slots:
-//! dirty ones in the order in which they became dirty, and three of clean ones. A slot stays in its
-//! queue when it changes, and is passed over when its turn comes; so it is at most once among the
-//! dirty and once among the clean.
+//! dirty or under writeback (or both of these), or is free. Queues hold numbers of slots: one of
+//! dirty ones in the order in which they became dirty, one of ordered ones, and three of clean
+//! ones. A slot stays in its queue when it changes, and is passed over when its turn comes; so it is
+//! at most once among the dirty, once among the ordered and once among the clean.
 //!
 //! # Eviction
 //! As S3-FIFO (Yang et al., SOSP 2023) has it. A block that comes in is *fresh* until it is read,
@@ -25,12 +25,12 @@
 //!    that is zero says without a lock that none of its blocks is there.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use finefs_namespace::NumberMap;
 use zerocopy::FromZeros;
 
-use super::DATA_CACHE;
+use super::{DATA_CACHE, DataMode};
 use finefs_locks::{Condvar, Mutex, MutexGuard};
 
 /// Memory for so many bytes of blocks is taken at a time.
@@ -65,6 +65,8 @@ pub(super) struct Shard {
     blocks: Mutex<Blocks>,
     /// How many blocks are dirty or under writeback: written under the lock.
     dirty: AtomicUsize,
+    /// Some of them may be ordered: written under the lock.
+    may_have_ordered: AtomicBool,
     filter: Box<[AtomicU8]>,
     /// Some block is no longer under writeback.
     written: Condvar,
@@ -78,6 +80,7 @@ struct Blocks {
     chunks: Vec<Box<[u8]>>,
     free: Vec<u32>,
     dirty: VecDeque<u32>,
+    ordered: Vec<u32>,
     streamed: VecDeque<u32>,
     cold: VecDeque<u32>,
     warm: VecDeque<u32>,
@@ -94,11 +97,14 @@ struct Slot {
     is_free: bool,
     is_dirty: bool,
     is_under_writeback: bool,
+    /// It is dirty or under writeback, and has to be written before the next commit.
+    is_ordered: bool,
     /// Neither read since it came in, nor changed after it was written out.
     is_fresh: bool,
     /// Used since the hand of the CLOCK passed.
     is_used: bool,
     is_among_dirty: bool,
+    is_among_ordered: bool,
     is_among_clean: bool,
 }
 
@@ -129,6 +135,7 @@ impl Shard {
         Shard {
             blocks: Mutex::new(&DATA_CACHE, Blocks::default()),
             dirty: AtomicUsize::new(0),
+            may_have_ordered: AtomicBool::new(false),
             filter: zeros(places),
             written: Condvar::new(),
             limits,
@@ -144,6 +151,11 @@ impl Shard {
     /// Whether a block is dirty or under writeback.
     pub fn has_dirty(&self) -> bool {
         self.dirty.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether a block may be ordered.
+    pub fn may_have_ordered(&self) -> bool {
+        self.may_have_ordered.load(Ordering::Acquire)
     }
 
     fn place(&self, block: u64) -> &AtomicU8 {
@@ -174,19 +186,31 @@ impl Shard {
     }
 
     /// Changes a part of a block, if it is there.
-    pub fn change(&self, block: u64, within: usize, data: &[u8], now: u32) -> bool {
+    pub fn change(
+        &self,
+        block: u64,
+        within: usize,
+        data: &[u8],
+        (mode, now): (DataMode, u32),
+    ) -> bool {
         let mut blocks = self.blocks.lock();
         let Some(slot) = blocks.find(block, now) else {
             return false;
         };
         let bytes = blocks.bytes(slot, &self.limits);
         bytes[within..within + data.len()].copy_from_slice(data);
-        self.set_dirty(&mut blocks, slot);
+        self.set_dirty(&mut blocks, slot, mode);
         true
     }
 
     /// As [`Shard::change`]; but a block that is clean and changed whole leaves the cache instead.
-    pub fn change_or_drop(&self, block: u64, within: usize, data: &[u8], now: u32) -> bool {
+    pub fn change_or_drop(
+        &self,
+        block: u64,
+        within: usize,
+        data: &[u8],
+        (mode, now): (DataMode, u32),
+    ) -> bool {
         let mut blocks = self.blocks.lock();
         let Some(slot) = blocks.find(block, now) else {
             return false;
@@ -197,7 +221,7 @@ impl Shard {
         }
         let bytes = blocks.bytes(slot, &self.limits);
         bytes[within..within + data.len()].copy_from_slice(data);
-        self.set_dirty(&mut blocks, slot);
+        self.set_dirty(&mut blocks, slot, mode);
         true
     }
 
@@ -207,13 +231,13 @@ impl Shard {
         &self,
         block: u64,
         room: Room,
-        now: u32,
+        (mode, now): (DataMode, u32),
         fill: impl FnOnce(&mut [u8], bool),
     ) -> bool {
         let mut blocks = self.blocks.lock();
         if let Some(slot) = blocks.find(block, now) {
             fill(blocks.bytes(slot, &self.limits), false);
-            self.set_dirty(&mut blocks, slot);
+            self.set_dirty(&mut blocks, slot, mode);
             return true;
         }
         if room == Room::Usual && self.dirty.load(Ordering::Relaxed) >= self.limits.dirty_max {
@@ -228,7 +252,7 @@ impl Shard {
         let taken = &mut blocks.slots[slot as usize];
         (taken.block, taken.is_free) = (block, false);
         self.count(block, true);
-        self.set_dirty(&mut blocks, slot);
+        self.set_dirty(&mut blocks, slot, mode);
         blocks.set_fresh(slot);
         true
     }
@@ -240,7 +264,15 @@ impl Shard {
             .store(count.wrapping_add_signed(change), Ordering::Release);
     }
 
-    fn set_dirty(&self, blocks: &mut Blocks, number: u32) {
+    fn set_dirty(&self, blocks: &mut Blocks, number: u32, mode: DataMode) {
+        let slot = &mut blocks.slots[number as usize];
+        if mode == DataMode::Ordered {
+            slot.is_ordered = true;
+            if !std::mem::replace(&mut slot.is_among_ordered, true) {
+                blocks.ordered.push(number);
+                self.may_have_ordered.store(true, Ordering::Release);
+            }
+        }
         let slot = &mut blocks.slots[number as usize];
         if slot.is_dirty {
             return;
@@ -263,7 +295,7 @@ impl Shard {
         if std::mem::take(&mut slot.is_dirty) {
             self.add_dirty(-1);
         }
-        slot.is_free = true;
+        (slot.is_free, slot.is_ordered) = (true, false);
         blocks.fresh -= usize::from(std::mem::take(&mut slot.is_fresh));
         let block = slot.block;
         blocks.index.remove(&block);
@@ -363,6 +395,22 @@ impl Shard {
         });
     }
 
+    /// Adds the blocks that are ordered.
+    pub fn list_ordered(&self, list: &mut Vec<u64>) {
+        let blocks = &mut *self.blocks.lock();
+        let slots = &mut blocks.slots;
+        blocks.ordered.retain(|number| {
+            let slot = &mut slots[*number as usize];
+            slot.is_among_ordered = slot.is_ordered;
+            if slot.is_ordered {
+                list.push(slot.block);
+            }
+            slot.is_ordered
+        });
+        let has_some = !blocks.ordered.is_empty();
+        self.may_have_ordered.store(has_some, Ordering::Release);
+    }
+
     /// Some of the blocks that have been dirty for longest.
     pub fn oldest_dirty(&self, count: usize) -> Vec<u64> {
         let blocks = &mut *self.blocks.lock();
@@ -407,9 +455,10 @@ impl Shard {
         slot.is_under_writeback = false;
         if !slot.is_dirty {
             self.add_dirty(-1);
+            slot.is_ordered &= !is_written;
         }
         if !is_written {
-            self.set_dirty(&mut blocks, number);
+            self.set_dirty(&mut blocks, number, DataMode::Writeback);
         } else if !slot.is_dirty && !std::mem::replace(&mut slot.is_among_clean, true) {
             match is_behind {
                 true => blocks.streamed.push_back(number),

@@ -8,6 +8,7 @@ use finefs_block::MemoryDevice;
 use finefs_namespace::BlockNo;
 use finefs_sim::{FaultDevice, FaultOn, RecordingDevice, Request};
 
+use super::DataMode::{Ordered, Writeback};
 use super::shard::State::{Absent, Clean, Dirty, UnderWriteback};
 use super::*;
 
@@ -33,6 +34,11 @@ fn state(data: &DataCache, number: u64) -> shard::State {
     data.shard(number).state(number)
 }
 
+/// Makes a block dirty in a mode.
+fn put(data: &DataCache, number: u64, mode: DataMode) {
+    assert!(data.put_over((number, 0), &[1; BLOCK], &[], mode));
+}
+
 /// Places and lengths of what was written, in blocks.
 fn writes(device: &RecordingDevice) -> Vec<(usize, usize)> {
     let blocks = |request: &Request| match request {
@@ -45,14 +51,73 @@ fn writes(device: &RecordingDevice) -> Vec<(usize, usize)> {
 }
 
 #[test]
+fn only_what_is_ordered_goes_out_before_a_commit() {
+    let device = Arc::new(RecordingDevice::new(vec![7; 64 * BLOCK]));
+    let data = over(&device);
+    put(&data, 3, Ordered);
+    put(&data, 4, Writeback);
+    put(&data, 5, Writeback);
+    put(&data, 5, Ordered);
+    put(&data, 6, Ordered);
+    // Ordered once, ordered until it was written.
+    put(&data, 6, Writeback);
+    data.write_ordered().unwrap();
+    assert_eq!(writes(&device), [(3, 1), (5, 2)]);
+    assert!(state(&data, 4) == Dirty && data.has_dirty());
+    put(&data, 3, Writeback);
+    data.write_ordered().unwrap();
+    assert_eq!(writes(&device).len(), 2);
+    put(&data, 3, Ordered);
+    data.write_ordered().unwrap();
+    assert_eq!(writes(&device).split_off(2), [(3, 1)]);
+    data.write_out().unwrap();
+    assert_eq!(writes(&device).split_off(3), [(4, 1)]);
+    assert!(!data.has_dirty());
+}
+
+/// Another's block in a slot is not what the one before was; and what failed stays what it was.
+#[test]
+fn a_block_is_ordered_alone_and_until_it_is_written() {
+    let inner = Arc::new(MemoryDevice::new(1 << 20));
+    let device = Arc::new(FaultDevice::new(inner, FaultOn::Write, 0, 1));
+    let data = over(&device);
+    put(&data, 3, Ordered);
+    data.forget(3, 1);
+    put(&data, 9, Writeback);
+    data.write_ordered().unwrap();
+    assert_eq!(state(&data, 9), Dirty);
+    data.forget(9, 1);
+    put(&data, 5, Ordered);
+    assert!(data.write_ordered().is_err());
+    put(&data, 5, Writeback);
+    data.write_ordered().unwrap();
+    assert_eq!(state(&data, 5), Clean);
+}
+
+#[test]
+fn parts_go_out_one_after_the_other() {
+    let device = Arc::new(RecordingDevice::new(vec![7; 64 * BLOCK]));
+    let data = over(&device);
+    (0..10).for_each(|number| put(&data, number, Writeback));
+    let parts = std::cell::RefCell::new(Vec::new());
+    let between = || {
+        parts.borrow_mut().push(writes(&device).len());
+        Ok(())
+    };
+    data.write_out_by(4 * BLOCK, between).unwrap();
+    assert_eq!(writes(&device), [(0, 4), (4, 4), (8, 2)]);
+    assert_eq!(*parts.borrow(), [1, 2]);
+}
+
+#[test]
 fn what_is_dirty_is_read_and_changed_and_goes_out_once() {
     let device = Arc::new(RecordingDevice::new(vec![7; 64 * BLOCK]));
     let data = over(&device);
-    assert!(!data.change(3, 0, &[1]) && block(&data, 3).is_none());
+    assert!(!data.change(3, 0, &[1], Ordered) && block(&data, 3).is_none());
     for number in [9, 3, 8, 10, 30] {
         assert!(data.put_blank(number, 10, &[number as u8; 20]));
     }
-    assert!(data.change(9, 0, &[99; 15]));
+    assert!(data.change(9, 0, &[99; 15], Ordered));
     let expected: Vec<u8> = [&[99; 15][..], &[9; 15], &[0; BLOCK - 30]].concat();
     assert_eq!(block(&data, 9), Some(expected.clone()));
     data.forget(29, 3);
@@ -66,7 +131,7 @@ fn what_is_dirty_is_read_and_changed_and_goes_out_once() {
     assert_eq!(bytes, expected);
     // It is still there, and when it is changed it goes out again, alone.
     assert_eq!(block(&data, 9), Some(expected));
-    assert!(data.change(9, 1, &[1]) && state(&data, 9) == Dirty);
+    assert!(data.change(9, 1, &[1], Ordered) && state(&data, 9) == Dirty);
     data.write_out().unwrap();
     assert_eq!(writes(&device)[2..], [(9, 1)]);
 }
@@ -74,9 +139,9 @@ fn what_is_dirty_is_read_and_changed_and_goes_out_once() {
 #[test]
 fn an_overwrite_keeps_what_is_around_it() {
     let data = over(&Arc::new(MemoryDevice::new(1 << 20)));
-    assert!(data.put_over(3, 4, &[1, 1], &[7; BLOCK]));
+    assert!(data.put_over((3, 4), &[1, 1], &[7; BLOCK], Ordered));
     // Somebody has brought it in meanwhile: what the device had does not count.
-    assert!(data.put_over(3, 0, &[2, 2], &[8; BLOCK]));
+    assert!(data.put_over((3, 0), &[2, 2], &[8; BLOCK], Ordered));
     let found = block(&data, 3).unwrap();
     assert_eq!(found[..8], [2, 2, 7, 7, 1, 1, 7, 7]);
     assert!(found[8..].iter().all(|byte| *byte == 7));
@@ -94,11 +159,13 @@ fn what_is_written_past_the_cache_is_not_stale_in_it() {
         assert!(data.put_blank(number, 0, &[1; BLOCK]));
     }
     data.write_out().unwrap();
-    assert!(data.change(3, 0, &[1]));
-    assert!(!data.change_or_drop(1, 0, &[2; BLOCK]) && state(&data, 1) == Absent);
-    assert!(data.change_or_drop(2, 0, &[2; 5]) && state(&data, 2) == Dirty);
-    assert!(data.change_or_drop(3, 0, &[2; BLOCK]) && block(&data, 3).unwrap() == [2; BLOCK]);
-    assert!(!data.change_or_drop(4, 0, &[2; BLOCK]));
+    assert!(data.change(3, 0, &[1], Ordered));
+    assert!(!data.change_or_drop(1, 0, &[2; BLOCK], Ordered) && state(&data, 1) == Absent);
+    assert!(data.change_or_drop(2, 0, &[2; 5], Ordered) && state(&data, 2) == Dirty);
+    assert!(
+        data.change_or_drop(3, 0, &[2; BLOCK], Ordered) && block(&data, 3).unwrap() == [2; BLOCK]
+    );
+    assert!(!data.change_or_drop(4, 0, &[2; BLOCK], Ordered));
 }
 
 #[test]
@@ -141,7 +208,7 @@ fn many_blocks_are_forgotten_at_once() {
         assert!(data.put_blank(number, 0, &[1; BLOCK]));
     }
     data.write_out().unwrap();
-    assert!(data.change(900, 0, &[2]));
+    assert!(data.change(900, 0, &[2], Ordered));
     data.forget(5, u64::MAX);
     let states = [4, 5, 900].map(|number| state(&data, number));
     assert_eq!(states, [Clean, Absent, Absent]);
@@ -201,7 +268,7 @@ fn there_is_an_end_to_what_is_dirty() {
     let taken = taken.count();
     assert!((128..=256).contains(&taken), "{taken}");
     // What is there can be changed all the same.
-    assert!(data.put_blank(0, 0, &[2]) && data.change(1, 0, &[2]));
+    assert!(data.put_blank(0, 0, &[2]) && data.change(1, 0, &[2], Ordered));
     assert!(!data.put_blank(taken as u64, 0, &[2]));
 }
 
@@ -240,7 +307,7 @@ fn memory_that_is_not_used_is_given_back() {
     let slots = || -> usize { data.shards.iter().map(Shard::slots).sum() };
     data.next_tick();
     assert!(slots() >= 100);
-    assert!(data.change(7, 0, &[2]));
+    assert!(data.change(7, 0, &[2], Ordered));
     data.next_tick();
     // The shard that was used stays, and what is dirty in any case.
     assert!(slots() < 100 && state(&data, 7) == Dirty);
@@ -279,8 +346,8 @@ fn it_shows_what_was_written_last() {
                 }
             }
             10..60 => {
-                let is_cached = data.change_or_drop(number, 0, &[value; BLOCK])
-                    || step % 2 == 0 && data.put_over(number, 0, &[value; BLOCK], &[]);
+                let is_cached = data.change_or_drop(number, 0, &[value; BLOCK], Ordered)
+                    || step % 2 == 0 && data.put_over((number, 0), &[value; BLOCK], &[], Ordered);
                 if !is_cached {
                     let place = number * BLOCK as u64;
                     device.write_at(place, &[value; BLOCK]).unwrap();
@@ -351,7 +418,9 @@ fn a_change_during_the_write_out_is_kept() {
     let (device, data) = meddling();
     assert!(data.put_blank(2, 0, &[1; BLOCK]));
     let theirs = data.clone();
-    *device.meddle.lock() = Some(Box::new(move || assert!(theirs.change(2, 0, &[2; 10]))));
+    *device.meddle.lock() = Some(Box::new(move || {
+        assert!(theirs.change(2, 0, &[2; 10], Ordered))
+    }));
     data.write_out().unwrap();
     let held = block(&data, 2).unwrap();
     assert_eq!((held[9], held[10]), (2, 1));

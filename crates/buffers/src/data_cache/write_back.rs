@@ -70,9 +70,13 @@ impl Drop for UnderWriteback<'_> {
 }
 
 impl DataCache {
-    /// Writes out all that is dirty. What could not be written stays dirty, and the first error is
-    /// given.
-    pub fn write_out(&self) -> io::Result<()> {
+    /// Writes out all that is dirty, and calls `between` after each part of so many bytes but the
+    /// last. What could not be written stays dirty, and the first error is given.
+    pub fn write_out_by(
+        &self,
+        part_bytes: usize,
+        between: impl Fn() -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut flusher = self.flusher.lock();
         flusher.waiting += 1;
         while flusher.is_busy {
@@ -82,10 +86,33 @@ impl DataCache {
         flusher.is_busy = true;
         drop(flusher);
         let turn = Turn(self);
-        self.write_blocks(&self.list_dirty(), false)?;
+        let dirty = self.list_dirty();
+        let part_blocks = (part_bytes / self.block_bytes).max(1);
+        for (number, part) in dirty.chunks(part_blocks).enumerate() {
+            if number > 0 {
+                between()?;
+            }
+            self.write_blocks(part, false)?;
+        }
         drop(turn);
         self.give_back_unused();
         Ok(())
+    }
+
+    #[cfg(test)]
+    pub fn write_out(&self) -> io::Result<()> {
+        self.write_out_by(usize::MAX, || Ok(()))
+    }
+
+    /// Writes out all that is ordered. What could not be written stays dirty, and the first error
+    /// is given.
+    pub fn write_ordered(&self) -> io::Result<()> {
+        let mut blocks = Vec::new();
+        for shard in self.shards.iter().filter(|it| it.may_have_ordered()) {
+            shard.list_ordered(&mut blocks);
+        }
+        blocks.sort_unstable();
+        self.write_blocks(&blocks, false)
     }
 
     /// The blocks that are dirty or under writeback, in order.
@@ -162,7 +189,7 @@ impl DataCache {
         outcome.is_ok()
     }
 
-    /// Writes out what is dirty of these blocks. As with [`DataCache::write_out`], what fails stays
+    /// Writes out what is dirty of these blocks. As with [`DataCache::write_out_by`], what fails stays
     /// dirty.
     pub fn write_runs(&self, runs: &[BlockRun]) -> io::Result<()> {
         let length = runs

@@ -1,6 +1,7 @@
 //! The end of a commit: file data and changed buffers become durable.
 //!
-//! Data goes first, so that nothing durable refers to a block that has not what its file says. Then
+//! Ordered data goes first, so that nothing durable refers to a block that has not what its file
+//! says ([`finefs_buffers::DataMode`]). Then
 //! the buffers: with a journal they go into it as one transaction, and then to their places; see
 //! [`crate::journal::writer`]. Without one they go to their places at once, in an order that lets
 //! e2fsck keep every name that was durable before: first blocks that nothing durable refers to,
@@ -15,13 +16,14 @@ use crate::state::ExtState;
 
 use super::space::Space;
 
-/// Makes all dirty buffers durable, which `space` says some things about. `Error::NoSpace` when
-/// there is no storage for them below the device: none of them was written then.
-pub(crate) fn write(state: &ExtState, space: &Space<'_>, threads: CommitThreads) -> Result<()> {
-    write_data(state)?;
+/// Makes all dirty buffers durable, which `space` says some things about, and the data that they
+/// refer to anew; tells whether other data is dirty still. `Error::NoSpace` when there is no storage
+/// for the buffers below the device: none of them was written then.
+pub(crate) fn write(state: &ExtState, space: &Space<'_>, threads: CommitThreads) -> Result<bool> {
+    let keeps_data = state.data.write_ordered()?;
     let Some(mut writer) = state.take_journal()? else {
         reserve(state, &[], &state.buffers.dirty())?;
-        return in_order(state, space);
+        return in_order(state, space).map(|()| keeps_data);
     };
     let freed: u64 = space.freed().iter().map(|run| run.length).sum();
     let changes = state.buffers.dirty();
@@ -30,19 +32,14 @@ pub(crate) fn write(state: &ExtState, space: &Space<'_>, threads: CommitThreads)
         .and_then(|log| reserve(state, &log, &changes))
         .and_then(|()| with_journal(state, &mut writer, changes, space.freed(), threads));
     *state.journal.lock() = Some(writer);
-    outcome
+    outcome.map(|()| keeps_data)
 }
 
-/// Writes out the file data that is in memory: it must be durable no later than what refers to it,
-/// and the first flush that follows makes it so.
-pub(crate) fn write_data(state: &ExtState) -> Result<()> {
-    state.data.write_out()
-}
-
-/// Writes out what is in memory of these blocks, durably.
-pub(crate) fn sync_data(state: &ExtState, runs: &[BlockRun]) -> Result<()> {
-    state.data.write_runs(runs)?;
-    flush(state)
+/// As [`write`] where there are no buffers to write.
+pub(crate) fn write_data(state: &ExtState) -> Result<bool> {
+    let keeps_data = state.data.write_ordered()?;
+    state.data.flush()?;
+    Ok(keeps_data)
 }
 
 /// Takes storage for the dirty buffers' places and the log's.
@@ -86,16 +83,16 @@ fn in_order(state: &ExtState, space: &Space<'_>) -> Result<()> {
         .buffers
         .write_out_where(|block| space.fresh().contains(&block))?;
     // File data too must be there before an inode refers to it.
-    flush(state)?;
+    state.data.flush()?;
     let tables = state.groups.inode_tables();
     let length = u64::from(state.geometry.inode_table_blocks);
     state.buffers.write_out_where(|block| {
         let before = tables.range(..=block).next_back();
         before.is_some_and(|start| block - start < length)
     })?;
-    flush(state)?;
+    state.data.flush()?;
     state.buffers.write_out()?;
-    flush(state)
+    state.data.flush()
 }
 
 /// A batch that the journal cannot hold: the namespace commits long before that, so it takes very
@@ -112,7 +109,7 @@ fn without_journal(state: &ExtState, writer: &mut JournalWriter, blocks: usize) 
     // Its block is among the changed ones, with the old mark.
     state.put_superblock()?;
     state.buffers.write_out()?;
-    flush(state)?;
+    state.data.flush()?;
     mark(state, was)
 }
 
@@ -128,12 +125,5 @@ fn mark(state: &ExtState, value: State) -> Result<()> {
         .device
         .write_at(finefs_ext_disk::superblock::SUPERBLOCK_OFFSET, &bytes)
         .map_err(|error| Error::io(format_args!("writing the superblock: {error}")))?;
-    flush(state)
-}
-
-pub(crate) fn flush(state: &ExtState) -> Result<()> {
-    state
-        .device
-        .flush()
-        .map_err(|error| Error::io(format_args!("flush: {error}")))
+    state.data.flush()
 }

@@ -93,7 +93,6 @@ use crate::quota::QuotaUsage;
 use crate::state::{ExtState, Postponed};
 pub(crate) use batch_cost::{ImageCost, blocks_in_memory, mapping_fits_inode};
 use directory::DirFormat;
-pub(crate) use durable::sync_data;
 use groups::Groups;
 pub(crate) use inline::max_bytes as inline_max_bytes;
 use inode::{InodeEdit, InodeTable};
@@ -118,9 +117,10 @@ pub(crate) fn commit(
     let mut postponed = std::mem::take(&mut *state.postponed.lock());
     if batch.is_empty() && !postponed.is_there {
         settle_quotas(state, batch.generation);
-        return durable::write_data(state)
-            .and_then(|()| durable::flush(state))
-            .map(|()| Committed::default());
+        return durable::write_data(state).map(|keeps_data| Committed {
+            keeps_data,
+            ..Committed::default()
+        });
     }
     let threads = match state.bulk_load.is_some() || state.has_value_inodes {
         true => CommitThreads::ONE,
@@ -624,8 +624,8 @@ impl<'a> Commit<'a> {
         let written = self
             .store_superblock()
             .and_then(|()| durable::write(self.state, &self.space, threads));
-        match written {
-            Ok(()) => {}
+        let keeps_data = match written {
+            Ok(keeps_data) => keeps_data,
             // Where something else is wrong too, that is what counts.
             Err(Error::NoSpace) if error.is_none() => {
                 self.space.postpone(self.settled);
@@ -635,13 +635,14 @@ impl<'a> Commit<'a> {
                 self.space.abandon();
                 return Err(error.unwrap_or(failure));
             }
-        }
+        };
         self.space.release(threads);
         match error {
             Some(error) => Err(error),
             None => Ok(Committed {
                 damage: leak.or(found.cloned()),
                 settled: self.settled,
+                keeps_data,
             }),
         }
     }

@@ -28,6 +28,11 @@ fn allocate(store: &ExtStore, at: Option<BlockNo>, count: u64) -> BlockRun {
     run
 }
 
+fn sync_data(store: &ExtStore, run: BlockRun) -> Result<(), Error> {
+    store.write_data(&[run])?;
+    store.flush()
+}
+
 fn on_device(device: &MemoryDevice, run: BlockRun) -> Vec<u8> {
     let mut bytes = vec![0; run.length as usize * BLOCK];
     device
@@ -45,7 +50,7 @@ fn overwrites_wait_in_memory_until_they_are_synced() {
     store.write_blank(run.start, 0, &[1; 8 * BLOCK]).unwrap();
     store.write_blank(others.start, 0, &[9; BLOCK]).unwrap();
     assert_eq!(device.seen(), 0);
-    store.sync_data(&[run]).unwrap();
+    sync_data(&store, run).unwrap();
     assert!(device.seen() == 1 && on_device(&memory, run) == [1; 8 * BLOCK]);
     // Whole blocks and parts of them, over what is in memory.
     store.write(run.start, 500, &[2; 3 * BLOCK]).unwrap();
@@ -54,7 +59,7 @@ fn overwrites_wait_in_memory_until_they_are_synced() {
     let expected = [vec![1; 500], vec![2; 3 * BLOCK], vec![1; 5 * BLOCK - 500]].concat();
     assert_eq!(read, expected);
     assert_eq!(on_device(&memory, run), [1; 8 * BLOCK]);
-    store.sync_data(&[run]).unwrap();
+    sync_data(&store, run).unwrap();
     assert_eq!(on_device(&memory, run), expected);
     assert_eq!(device.seen(), 2);
     assert_ne!(on_device(&memory, others), [9; BLOCK]);
@@ -78,7 +83,7 @@ fn an_overwrite_of_what_is_not_in_memory_reads_it() {
     store.write(run.start, 0, &[3; 100 * BLOCK]).unwrap();
     store.read(run.start, 0, &mut read).unwrap();
     assert_eq!(read, [3; 100 * BLOCK]);
-    store.sync_data(&[run]).unwrap();
+    sync_data(&store, run).unwrap();
     assert_eq!(on_device(&memory, run), [3; 100 * BLOCK]);
     store.close().unwrap();
 }
@@ -89,10 +94,10 @@ fn what_a_sync_cannot_write_is_an_error_and_stays() {
         let (memory, device, store) = opened(fault);
         let run = allocate(&store, None, 4);
         store.write_blank(run.start, 0, &[1; 4 * BLOCK]).unwrap();
-        store.sync_data(&[run]).unwrap();
+        sync_data(&store, run).unwrap();
         store.write(run.start, 0, &[2; 4 * BLOCK]).unwrap();
         device.arm(0);
-        match store.sync_data(&[run]) {
+        match sync_data(&store, run) {
             Err(Error::NoSpace) if is_full => {}
             Err(Error::Io(_)) if !is_full => {}
             other => panic!("{other:?}"),
@@ -100,7 +105,7 @@ fn what_a_sync_cannot_write_is_an_error_and_stays() {
         let mut read = [0; 4 * BLOCK];
         store.read(run.start, 0, &mut read).unwrap();
         assert_eq!(read, [2; 4 * BLOCK]);
-        store.sync_data(&[run]).unwrap();
+        sync_data(&store, run).unwrap();
         assert_eq!(on_device(&memory, run), [2; 4 * BLOCK]);
         store.close().unwrap();
     }
@@ -115,7 +120,7 @@ fn freed_blocks_leave_the_cache() {
         let run = allocate(&store, None, 80);
         store.write_blank(run.start, 0, &[1; 60 * BLOCK]).unwrap();
         if is_clean {
-            store.sync_data(&[run]).unwrap();
+            sync_data(&store, run).unwrap();
         }
         store.release_blocks(run);
         let again = allocate(&store, Some(run.start), 80);
@@ -127,14 +132,14 @@ fn freed_blocks_leave_the_cache() {
         let mut read = vec![0; 80 * BLOCK];
         store.read(run.start, 0, &mut read).unwrap();
         assert_eq!(read, [5; 80 * BLOCK]);
-        store.sync_data(&[run]).unwrap();
+        sync_data(&store, run).unwrap();
         assert_eq!(on_device(&memory, run), [5; 80 * BLOCK]);
         // Zeros past the cache, over what is in it.
         store.write(run.start, 0, &[6; 10 * BLOCK]).unwrap();
         store.write_zeros(run).unwrap();
         store.read(run.start, 0, &mut read).unwrap();
         assert_eq!(read, [0; 80 * BLOCK]);
-        store.sync_data(&[run]).unwrap();
+        sync_data(&store, run).unwrap();
         assert_eq!(on_device(&memory, run), [0; 80 * BLOCK]);
         store.release_blocks(run);
     }

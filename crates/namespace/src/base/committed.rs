@@ -11,6 +11,10 @@ pub struct Committed {
     /// Damage that was met, and because of which something could not be freed. All of the batch is
     /// durable.
     pub damage: Option<Error>,
+    /// Data is still in memory that was written over other data ([`Store::overwrite_content`]).
+    ///
+    /// [`Store::overwrite_content`]: crate::Store::overwrite_content
+    pub keeps_data: bool,
 }
 
 /// What an inode takes of the store after a commit.

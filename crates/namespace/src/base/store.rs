@@ -525,6 +525,19 @@ pub trait Store: Send + Sync + 'static {
         self.write(block, offset_bytes, data)
     }
 
+    /// [`Store::write_content`] over data of the file that lay there before, and that the file goes
+    /// on to have at that place. A commit need not bring it to the device, as nothing that it makes
+    /// durable refers to it anew; [`Store::write_data`] and [`Store::write_back`] do.
+    fn overwrite_content(
+        &self,
+        place: ContentPlace,
+        block: BlockNo,
+        offset_bytes: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        self.write_content(place, block, offset_bytes, data)
+    }
+
     /// [`Store::write_blank`] of a file's content.
     fn write_blank_content(
         &self,
@@ -551,12 +564,23 @@ pub trait Store: Send + Sync + 'static {
         let _ = run;
     }
 
-    /// What was written to these blocks is durable when this returns, without a commit: for a file
-    /// of which nothing else changed. What cannot be written is an error, and stays for the next
-    /// commit. Some of the blocks may have been cut off the file meanwhile, and be free or
-    /// another's. A store that persists nothing has nothing to do.
-    fn sync_data(&self, runs: &[BlockRun]) -> Result<()> {
+    /// What was written to these blocks is on the device when this returns, and durable after the
+    /// next commit or [`Store::flush`] that begins after that. What cannot be written is an error,
+    /// and stays. Some of the blocks may have been cut off the file meanwhile, and be free or
+    /// another's. A store that keeps no data in memory has nothing to do.
+    fn write_data(&self, runs: &[BlockRun]) -> Result<()> {
         let _ = runs;
+        Ok(())
+    }
+
+    /// [`Store::write_data`] of all data that is in memory when this begins: in pieces that become
+    /// durable one by one, so that somebody's sync meanwhile has to wait for one of them only.
+    fn write_back(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// What is on the device is durable. A store that persists nothing has nothing to do.
+    fn flush(&self) -> Result<()> {
         Ok(())
     }
 

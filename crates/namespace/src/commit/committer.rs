@@ -11,6 +11,7 @@ use crate::base::error::Result;
 use crate::base::store::Geometry;
 use crate::base::types::Ino;
 use crate::commit::eviction::Eviction;
+use crate::commit::flushes::Flushes;
 use crate::commit::folding::Folding;
 use crate::commit::oplog::FreedSpace;
 use crate::commit::wakeup::Wakeup;
@@ -32,6 +33,7 @@ pub(crate) struct Committer {
     pub(super) lock: Mutex<State>,
     pub(super) sync_turn: SyncTurn,
     pub folding: Folding,
+    pub flushes: Flushes,
     pub(super) wakeup: Arc<Wakeup>,
     pub(super) eviction: Eviction,
     /// What operations have to know before they begin: the constants below, or 0.
@@ -101,6 +103,7 @@ impl Committer {
             lock: Mutex::new(&classes::COMMIT, State::default()),
             sync_turn: SyncTurn::new(),
             folding: Folding::new(geometry.batch_records, cpu::count(), cache_bytes),
+            flushes: Flushes::new(),
             wakeup: Arc::new(Wakeup::new()),
             eviction: Eviction::new(),
             notice: AtomicU8::new(0),

@@ -338,13 +338,16 @@ impl Volume {
             })
     }
 
-    /// True when data was overwritten that no commit has written out, which a sync must find; or
-    /// when writing failed, which is told by count.
+    /// True when data was overwritten that is not durable, which a sync must find; or when writing
+    /// failed, which is told by count.
     fn is_unsynced(&self, core: &Core) -> bool {
         let Ok(file) = core.file() else { return false };
         let contents = FileBody::used_contents(file);
         file.write_errors.were_recorded()
-            || contents.is_some_and(|it| it.unsynced.generation() > self.log.committed())
+            || contents.is_some_and(|it| {
+                let is_done = |flush| self.committer.flushes.is_done(flush);
+                it.unsynced.is_pending(self.log.data_committed(), is_done)
+            })
     }
 
     fn evict_these(&self, candidates: &[&Inode], guard: &Guard) -> i64 {

@@ -12,6 +12,7 @@
 //! | `batch_size` | the blocks that they come to |
 //! | `merge` | the shards' deltas as one batch |
 //! | `committer`, `wakeup` | the state of committing; what the threads wait for |
+//! | `flushes` | which flush of the device makes what durable |
 //! | `health`, `freeze` | what keeps changes from being made: failures, a freeze |
 //! | `options`, `volume` | what operations and commits share |
 //! | `run` | a commit |
@@ -22,6 +23,13 @@
 //! Every `commit_interval`, on fsync and sync, when space is short, and when there is as much to
 //! commit as the store wants in a batch, or as memory allows. The commit thread does that; where it
 //! is outrun writers do it before they go on, so that the heap does not grow without bound.
+//!
+//! # Data
+//! A commit brings the data to the device that it refers to anew, and a sync of a file what was
+//! written over other data of that file; what was written over the data of others stays in memory,
+//! as in ext4 (`data=ordered`). It goes out at the commit interval and for a sync of everything
+//! ([`Volume::commit`](volume::Volume)), before the lock of commits is taken, so that nobody's fsync
+//! waits for all of it.
 //!
 //! # What is given back
 //! The store gives the numbers and blocks of freed inodes out again when a commit is durable; those
@@ -56,6 +64,7 @@ mod batch_size;
 pub(crate) mod committer;
 mod delta;
 pub(crate) mod eviction;
+pub(crate) mod flushes;
 mod folded;
 pub(crate) mod folding;
 pub(crate) mod freeze;

@@ -291,6 +291,8 @@ pub(crate) struct OperationLog {
     freeing: FreeingSpace,
     /// The newest generation whose commit is durable. In a cache line of its own: `stat` reads it.
     committed: CachePadded<AtomicU64>,
+    /// The newest generation up to whose end all data is durable.
+    data_committed: AtomicU64,
     /// A shard tells its length each time that it grew by so many records: a power of two.
     told_every: usize,
 }
@@ -306,6 +308,7 @@ impl OperationLog {
             }),
             freeing: FreeingSpace::new(),
             committed: CachePadded::new(AtomicU64::new(0)),
+            data_committed: AtomicU64::new(0),
             told_every: 1 << told_every.max(1).ilog2(),
         }
     }
@@ -427,6 +430,17 @@ impl OperationLog {
     /// Notes that a generation is durable.
     pub fn set_committed(&self, generation: u64) {
         self.committed.fetch_max(generation, Ordering::AcqRel);
+    }
+
+    /// The newest generation up to whose end all data is durable, also what was written over other
+    /// data.
+    pub fn data_committed(&self) -> u64 {
+        self.data_committed.load(Ordering::Acquire)
+    }
+
+    /// Notes that all data is durable that the store had at the end of a generation.
+    pub fn set_data_committed(&self, generation: u64) {
+        self.data_committed.fetch_max(generation, Ordering::AcqRel);
     }
 
     /// True when the inode has records that no durable commit holds.

@@ -64,6 +64,9 @@ where
                 // A failure was logged when it came; syncs report it.
                 let _ = match wake {
                     Wake::Ended => return,
+                    // Where memory is short what was overwritten has to go out, too, so that its
+                    // inodes can.
+                    Wake::Woken if owner.memory.surplus() != 0 => owner.commit(),
                     Wake::Woken => owner.commit_locked(),
                     Wake::TimedOut => {
                         let is_quiet = quiet.is_since_last(&owner.log);
@@ -87,9 +90,43 @@ where
 }
 
 impl Volume {
-    /// Commits everything that is in the log now.
+    /// Makes everything durable that was done before, all data too.
     pub(crate) fn commit(&self) -> Result<()> {
-        self.commit_generation(self.log.current())
+        // What is noted with an earlier generation the store has.
+        let ended = self.log.current().saturating_sub(1);
+        self.write_back()?;
+        // Its cut comes after this, and its flush after that.
+        self.commit_generation(self.log.current())?;
+        self.log.set_data_committed(ended);
+        Ok(())
+    }
+
+    /// Lets all data that waits in memory go to the device. Other threads can go on meanwhile.
+    fn write_back(&self) -> Result<()> {
+        if let Some(error) = self.health.failure() {
+            return Err(error.clone());
+        }
+        self.store
+            .write_back()
+            .or_else(|error| self.note_failed_sync(error))
+    }
+
+    /// Makes durable what was on the device when this flush was the next.
+    pub(crate) fn flush(&self, number: u64) -> Result<()> {
+        let flushes = &self.committer.flushes;
+        if flushes.is_done(number) {
+            return Ok(());
+        }
+        if let Some(error) = self.health.failure() {
+            return Err(error.clone());
+        }
+        let own = flushes.begin();
+        // Nobody knows what is on a device that failed to flush.
+        self.store
+            .flush()
+            .or_else(|error| self.note_failed_sync(error))?;
+        flushes.end(own);
+        Ok(())
     }
 
     /// Returns when the given generation is durable.
@@ -162,6 +199,7 @@ impl Volume {
     #[inline(never)]
     fn commit_transaction(&self, state: &mut State, cut: Cut) -> Result<()> {
         let number = cut.number;
+        let flush = self.committer.flushes.begin();
         let mut parts = self.collect(cut);
         for part in &parts {
             state.freed_space.add(part.freed);
@@ -180,6 +218,10 @@ impl Volume {
         let mut committed = Committed::default();
         let outcome = self.store.commit(batch, &times);
         self.note_commit(outcome.map(|made| committed = made))?;
+        self.committer.flushes.end(flush);
+        if !committed.keeps_data {
+            self.log.set_data_committed(number);
+        }
         self.log.note_freed(std::mem::take(&mut state.freed_space));
         if let Some(damage) = committed.damage {
             self.note_damage(&damage);

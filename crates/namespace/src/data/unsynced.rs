@@ -1,14 +1,15 @@
 //! Which overwritten data of a file no sync has made durable yet.
 //!
-//! An overwrite changes no mapping and no size, so a sync of it needs no commit: the data goes out
-//! where it lies, and the device is flushed. Here is remembered that there is such data, and about
-//! where.
+//! An overwrite changes no mapping and no size, so a sync of it needs no commit, and a commit need
+//! not write it: the data goes out where it lies, and the device is flushed. Here is remembered that
+//! there is such data, and about where.
 //!
 //! # Invariants
 //! 1. The store has the data before [`Unsynced::note`] is called with the log's generation of then
-//!    or later. So the commit of that generation writes the data, too.
-//! 2. The mark goes down before the blocks are read and written out, all under the lock: so a sync
-//!    that finds no mark has waited for the one that took it.
+//!    or later. So who has all data of before the end of that generation written out has this, too.
+//! 2. The mark goes down before the blocks are read and written out, and the flush is noted that
+//!    makes them durable, all under the lock: so a sync that finds no mark has waited for the one
+//!    that took it, and finds its flush.
 //! 3. The blocks are one word, and in it before the mark goes up. So a thread that takes the mark
 //!    takes the blocks, or the sync before has taken them after the store had the data.
 
@@ -31,6 +32,10 @@ pub(crate) struct Unsynced {
     word: AtomicU64,
     /// The blocks of the file that were written, and those between them: see [`pack`].
     blocks: AtomicU64,
+    /// What was written out is durable after this flush ([`Flushes`]). Changes under the lock.
+    ///
+    /// [`Flushes`]: crate::commit::flushes::Flushes
+    flush: AtomicU64,
 }
 
 /// No blocks.
@@ -63,6 +68,7 @@ impl Unsynced {
             lock: Mutex::new(&classes::DATA_SYNC, ()),
             word: AtomicU64::new(0),
             blocks: AtomicU64::new(NO_BLOCKS),
+            flush: AtomicU64::new(0),
         }
     }
 
@@ -86,28 +92,35 @@ impl Unsynced {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
     }
 
-    /// The log's generation of the newest overwrite; 0 if there was none.
-    pub fn generation(&self) -> u64 {
-        self.word.load(Ordering::Acquire) >> 1
+    /// Whether a sync has anything to do: unless all data up to the end of generation `durable` is,
+    /// or `is_done` says that of a flush.
+    pub fn is_pending(&self, durable: u64, is_done: impl Fn(u64) -> bool) -> bool {
+        let word = self.word.load(Ordering::Acquire);
+        let is_newer = word >> 1 > durable;
+        is_newer && (word & MARK != 0 || !is_done(self.flush.load(Ordering::Acquire)))
     }
 
-    /// Has `write_out` make the blocks durable that were overwritten since the last sync, unless
-    /// the commits up to `committed` have.
-    pub fn sync(
+    /// Has `write_out` bring the blocks to the device that were overwritten since the last sync,
+    /// unless all data up to the end of generation `durable` is there; it gives the flush that makes
+    /// them durable. Gives the one after which all is durable that was overwritten before.
+    pub fn write_out(
         &self,
-        committed: u64,
-        write_out: impl FnOnce(Range<u64>) -> Result<()>,
-    ) -> Result<()> {
+        durable: u64,
+        write_out: impl FnOnce(Range<u64>) -> Result<u64>,
+    ) -> Result<u64> {
         let _lock = self.lock.lock();
         let word = self.word.fetch_and(!MARK, Ordering::AcqRel);
-        if word & MARK == 0 || word >> 1 <= committed {
-            return Ok(());
+        if word & MARK == 0 || word >> 1 <= durable {
+            return Ok(self.flush.load(Ordering::Acquire));
         }
         let blocks = self.blocks.swap(NO_BLOCKS, Ordering::AcqRel);
         let outcome = write_out(unpack(blocks));
-        if outcome.is_err() {
-            self.add(blocks);
-            self.word.fetch_or(MARK, Ordering::AcqRel);
+        match &outcome {
+            Ok(flush) => self.flush.store(*flush, Ordering::Release),
+            Err(_) => {
+                self.add(blocks);
+                self.word.fetch_or(MARK, Ordering::AcqRel);
+            }
         }
         outcome
     }
@@ -118,13 +131,13 @@ mod tests {
     use super::*;
     use crate::base::error::Error;
 
-    fn synced(unsynced: &Unsynced, committed: u64) -> Option<Range<u64>> {
+    fn synced(unsynced: &Unsynced, durable: u64) -> Option<Range<u64>> {
         let mut blocks = None;
-        let sync = unsynced.sync(committed, |range| {
+        let written = unsynced.write_out(durable, |range| {
             blocks = Some(range);
-            Ok(())
+            Ok(1)
         });
-        sync.unwrap();
+        written.unwrap();
         blocks
     }
 
@@ -147,7 +160,19 @@ mod tests {
         assert_eq!(synced(&unsynced, 3), None);
         unsynced.note(7..8, 4);
         assert_eq!(synced(&unsynced, 3), Some(5..8));
-        assert_eq!(unsynced.generation(), 4);
+    }
+
+    #[test]
+    fn who_finds_it_written_out_waits_for_the_flush() {
+        let unsynced = Unsynced::new();
+        let is_done = |flush| flush <= 7;
+        assert!(!unsynced.is_pending(0, is_done));
+        unsynced.note(5..6, 3);
+        assert!(unsynced.is_pending(2, is_done) && !unsynced.is_pending(3, is_done));
+        assert_eq!(unsynced.write_out(2, |_| Ok(8)), Ok(8));
+        assert_eq!(unsynced.write_out(2, |_| panic!("it is out")), Ok(8));
+        assert!(unsynced.is_pending(2, is_done));
+        assert!(!unsynced.is_pending(2, |flush| flush <= 8));
     }
 
     #[test]
@@ -157,14 +182,16 @@ mod tests {
         assert_eq!(synced(&unsynced, 4), Some(9..10));
         unsynced.note(5..6, 5);
         assert_eq!(synced(&unsynced, 4), Some(5..6));
-        assert_eq!(unsynced.generation(), 6);
+        assert_eq!(synced(&unsynced, 4), None);
+        unsynced.note(1..2, 5);
+        assert_eq!(synced(&unsynced, 5), Some(1..2));
     }
 
     #[test]
     fn what_could_not_be_written_is_written_by_the_next() {
         let unsynced = Unsynced::new();
         unsynced.note(5..6, 3);
-        assert!(unsynced.sync(0, |_| Err(Error::NoSpace)).is_err());
+        assert!(unsynced.write_out(0, |_| Err(Error::NoSpace)).is_err());
         assert_eq!(synced(&unsynced, 0), Some(5..6));
     }
 
@@ -210,14 +237,14 @@ fn a_sync_takes_all_unsynced_blocks() {
                     for block in blocks {
                         store.lock().dirty.insert(block);
                         unsynced.note(block..block + 1, 1);
-                        let synced = unsynced.sync(0, |range| {
+                        let synced = unsynced.write_out(0, |range| {
                             let mut store = store.lock();
                             let (out, kept) = std::mem::take(&mut store.dirty)
                                 .into_iter()
                                 .partition(|block| range.contains(block));
                             store.durable.extend::<HashSet<u64>>(out);
                             store.dirty = kept;
-                            Ok(())
+                            Ok(1)
                         });
                         synced.unwrap();
                         assert!(store.lock().durable.contains(&block), "{block}");

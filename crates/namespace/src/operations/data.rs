@@ -57,6 +57,15 @@ impl<'g> File<'g> {
     }
 }
 
+/// What the bytes of a write lie over that are not blank.
+#[derive(Clone, Copy)]
+enum Over {
+    /// Others of the file, all of which goes on as it was but for them.
+    OwnData,
+    /// Others perhaps, in a file of which more changes.
+    Anything,
+}
+
 /// A part of a write that lies in one extent.
 struct Piece {
     /// The extent from the piece's first block on.
@@ -437,9 +446,15 @@ impl Namespace {
         let hole = pending.hole_before(file.extents, guard);
         let reservation = self.reserve_mapping(pending.extents.len(), hole, converted.len())?;
 
+        // Others cannot cut the file meanwhile.
+        let changes_map = !pending.extents.is_empty() || !converted.is_empty();
+        let over = match changes_map || end > file.inode.size_bytes() {
+            true => Over::Anything,
+            false => Over::OwnData,
+        };
         let written = self
             .clear_end(file, range, offset_bytes, guard)
-            .and_then(|()| self.write_pieces(file, pieces, data));
+            .and_then(|()| self.write_pieces(file, pieces, data, over));
         self.note_write(file, written)?;
         let written = Written {
             bytes: offset_bytes..end,
@@ -471,13 +486,15 @@ impl Namespace {
         file: &File<'_>,
         pieces: SmallVec<[Piece; 4]>,
         data: &[u8],
+        over: Over,
     ) -> Result<()> {
         for piece in pieces {
             let bytes = &data[piece.bytes];
-            if piece.is_blank {
-                self.write_blank(file, &piece.extent, piece.within, bytes)?;
-            } else {
-                self.write_store(file, &piece.extent, piece.within, bytes)?;
+            let (extent, within) = (&piece.extent, piece.within);
+            match over {
+                _ if piece.is_blank => self.write_blank(file, extent, within, bytes)?,
+                Over::Anything => self.write_store(file, extent, within, bytes)?,
+                Over::OwnData => self.overwrite_store(file, extent, within, bytes)?,
             }
         }
         Ok(())
@@ -503,6 +520,21 @@ impl Namespace {
     ) -> Result<()> {
         let (place, block) = (file.content_at(extent.logical), extent.physical);
         let write = || (self.store).write_content(place, block, offset_bytes, data);
+        self.scheme.device(write)
+    }
+
+    /// The same where the bytes lie over others of the file: see [`Store::overwrite_content`].
+    ///
+    /// [`Store::overwrite_content`]: crate::Store::overwrite_content
+    fn overwrite_store(
+        &self,
+        file: &File<'_>,
+        extent: &Extent,
+        offset_bytes: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let (place, block) = (file.content_at(extent.logical), extent.physical);
+        let write = || (self.store).overwrite_content(place, block, offset_bytes, data);
         self.scheme.device(write)
     }
 

@@ -1,8 +1,9 @@
 //! sync(2) and fsync(2): everything, or a file, is durable when they return.
 
+use crossbeam_epoch::Guard;
+
 use crate::base::error::{Error, Result};
-use crate::base::store::BlockRun;
-use crate::base::types::{BlockNo, Ino};
+use crate::base::types::Ino;
 use crate::inode::{FileBody, Inode};
 use crate::namespace::Namespace;
 use crate::schemes::Call;
@@ -28,11 +29,7 @@ impl Namespace {
         if self.options.is_read_only {
             return Ok(());
         }
-        let all = BlockRun {
-            start: BlockNo(0),
-            length: u64::MAX,
-        };
-        self.store.sync_data(&[all])
+        self.store.write_back()
     }
 
     /// Makes an inode's data durable, and its attributes or as many of them as it takes to read the
@@ -53,17 +50,25 @@ impl Namespace {
         scope: SyncScope,
         is_lossy: impl FnOnce(&FileBody) -> bool,
     ) -> Result<()> {
-        let (wanted, is_lossy) = {
+        let (wanted, overwritten, is_lossy) = {
             let operation = self.begin(Call::SyncFile)?;
             let inode = self.inode(ino, &operation.guard)?;
             let wanted = match scope {
                 SyncScope::Data => inode.changed_generation(),
                 SyncScope::All => self.generation_of_all(inode),
             };
-            (wanted, inode.file().is_ok_and(is_lossy))
+            let overwritten = self.write_overwritten(inode, &operation.guard);
+            (wanted, overwritten, inode.file().is_ok_and(is_lossy))
+        };
+        let flush = match overwritten {
+            // What is on a device that failed nobody knows.
+            Err(error) if self.health.failure().is_none() => {
+                return self.note_failed_sync(error);
+            }
+            overwritten => overwritten?,
         };
         self.sync_generation(wanted)?;
-        self.sync_overwritten(ino)?;
+        self.flush(flush)?;
         if is_lossy { Err(lost_data()) } else { Ok(()) }
     }
 
@@ -76,36 +81,24 @@ impl Namespace {
         inode.dirty_generation()
     }
 
-    /// Makes data durable that was overwritten and that no commit has written out.
-    fn sync_overwritten(&self, ino: Ino) -> Result<()> {
-        if !self.keeps_log {
-            return Ok(());
-        }
-        let operation = self.begin(Call::SyncFile)?;
-        let guard = &operation.guard;
-        let inode = self.inode(ino, guard)?;
+    /// Brings data of a file to the device that was overwritten and is not durable; gives the flush
+    /// after which it is.
+    fn write_overwritten(&self, inode: &Inode, guard: &Guard) -> Result<u64> {
         let contents = inode.file().ok().and_then(FileBody::used_contents);
-        let Some((contents, extents)) =
-            contents.and_then(|contents| Some((contents, contents.extents.get()?)))
-        else {
-            return Ok(());
+        let extents = contents.and_then(|contents| Some((contents, contents.extents.get()?)));
+        let Some((contents, extents)) = extents.filter(|_| self.keeps_log) else {
+            return Ok(0);
         };
-        let mut is_lost = false;
-        let synced = contents.unsynced.sync(self.log.committed(), |blocks| {
-            if let Some(error) = self.health.failure() {
-                return Err(error.clone());
-            }
-            let runs = extents.runs(blocks.start, blocks.end, guard);
-            let synced = self.scheme.device(|| self.store.sync_data(&runs));
-            is_lost = synced.is_err();
-            synced
-        });
-        drop(operation);
-        match synced {
-            // Nobody knows what is on a device that failed to flush.
-            Err(error) if is_lost => self.note_failed_sync(error),
-            synced => synced,
-        }
+        contents
+            .unsynced
+            .write_out(self.log.data_committed(), |blocks| {
+                if let Some(error) = self.health.failure() {
+                    return Err(error.clone());
+                }
+                let runs = extents.runs(blocks.start, blocks.end, guard);
+                self.scheme.device(|| self.store.write_data(&runs))?;
+                Ok(self.committer.flushes.next())
+            })
     }
 
     /// Returns when an inode whose newest change is of generation `dirty` is durable. Where there

@@ -41,7 +41,8 @@ impl Commit<'_> {
         let reserved = std::mem::take(&mut self.staged.space().reserved);
         let space = Space::new(mounted, self.writing, reserved);
         self.staged = Staged::new(&mounted.tree, space);
-        write(mounted, &mut self.writer.journal)
+        self.keeps_data = write(mounted, &mut self.writer.journal)?;
+        Ok(())
     }
 
     /// Puts the superblock as it is now into its block, with the map of numbers behind it.
@@ -68,17 +69,19 @@ impl Commit<'_> {
     }
 }
 
-/// Makes dirty data and all dirty buffers durable. `Error::NoSpace` when there is no storage for
-/// them below the device: none of the buffers was written then.
-fn write(mounted: &Mounted, journal: &mut JournalWriter) -> Result<()> {
-    mounted.data.write_out()?;
+/// Makes all dirty buffers durable, and the data that they refer to anew; tells whether other data
+/// is dirty still. `Error::NoSpace` when there is no storage for the buffers below the device: none
+/// of them was written then.
+fn write(mounted: &Mounted, journal: &mut JournalWriter) -> Result<bool> {
+    let keeps_data = mounted.data.write_ordered()?;
     let changes = mounted.tree.buffers.dirty();
     reserve(journal.device(), &journal.places(changes.len()))?;
     reserve(&*mounted.device, &places(mounted, &changes))?;
     match journal.commit(&changes)? {
-        Outcome::Durable => mounted.tree.buffers.write_these(&changes),
-        Outcome::TooLarge => without_journal(mounted, journal, changes),
+        Outcome::Durable => mounted.tree.buffers.write_these(&changes)?,
+        Outcome::TooLarge => without_journal(mounted, journal, changes)?,
     }
+    Ok(keeps_data)
 }
 
 /// Writes more dirty buffers than the journal can hold: those of a batch, and of the ones before it
@@ -172,5 +175,5 @@ fn mark(
     let place = block.get_mut(mounted.superblock_at..).unwrap_or_default();
     writer.superblock.write_to(place);
     drop(block);
-    write(mounted, &mut writer.journal)
+    write(mounted, &mut writer.journal).map(|_| ())
 }

@@ -68,9 +68,12 @@ pub(crate) fn commit(
     let outcome = if batch.is_empty() && !writer.postponed.is_there {
         mounted
             .data
-            .write_out()
-            .and_then(|()| writer.journal.flush())
-            .map(|()| Committed::default())
+            .write_ordered()
+            .and_then(|keeps_data| writer.journal.flush().map(|()| keeps_data))
+            .map(|keeps_data| Committed {
+                keeps_data,
+                ..Committed::default()
+            })
     } else {
         let directories = std::mem::take(&mut batch.directories);
         let commit = Commit::new(mounted, writing, &mut writer, batch.reserved_blocks);
@@ -113,6 +116,8 @@ pub(crate) struct Commit<'a> {
     settled: Vec<Settled>,
     /// The first damage that lost nothing but space.
     leak: Option<Error>,
+    /// Data that was written over other data is dirty still.
+    keeps_data: bool,
     /// A group of the batch is durable and another one follows.
     is_split: bool,
     /// All of the batch is staged.
@@ -139,6 +144,7 @@ impl<'a> Commit<'a> {
             freed_numbers: postponed.freed_numbers,
             settled: postponed.settled,
             leak: None,
+            keeps_data: false,
             is_split: false,
             is_applied: false,
         }
@@ -173,6 +179,7 @@ impl<'a> Commit<'a> {
         Committed {
             settled: self.settled,
             damage: self.leak,
+            keeps_data: self.keeps_data,
         }
     }
 

@@ -172,10 +172,11 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>, way: 
     let mut has_failed = false;
     for (number, (step, persist)) in workload().into_iter().enumerate() {
         recording.mark(begun(0, number));
+        let change = step.change(ns, &model);
         let done = step.on_namespace(ns);
         // One that fails may have written some of its data, and no more.
         let known = step.on_model(&mut model);
-        run.history.push(&model);
+        run.history.push(&model, change);
         let mut count = run.history.moments.len() - 1;
         if let Err(error) = &done {
             run.errors.push(format!("{step:?}: {error}"));
@@ -210,6 +211,7 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>, way: 
                 Ok(()) => {
                     let mut synced = run.history.sync(&persist);
                     synced.operations = synced.operations.min(count);
+                    synced.whole = synced.whole.min(count);
                     mark_synced(recording, 0, synced);
                 }
             }

@@ -43,7 +43,8 @@ pub struct Effort {
 }
 
 const BEGUN: u64 = 1 << 40;
-const OVERWRITES: u64 = 1 << 41;
+const FILES: u64 = 1 << 41;
+const WHOLE: u64 = 1 << 42;
 const COUNT: u64 = BEGUN - 1;
 
 /// The marker that a thread's operation begins, before which there were `count`.
@@ -55,7 +56,8 @@ pub fn begun(thread: usize, count: usize) -> u64 {
 pub fn mark_synced(device: &RecordingDevice, thread: usize, synced: Synced) {
     let of_thread = (thread as u64) << 48;
     device.mark(of_thread | synced.operations as u64);
-    device.mark(of_thread | OVERWRITES | synced.overwrites as u64);
+    device.mark(of_thread | FILES | synced.files as u64);
+    device.mark(of_thread | WHOLE | synced.whole as u64);
 }
 
 /// What the markers up to a place of the record say, for each thread.
@@ -64,7 +66,8 @@ fn windows(requests: &[Request], threads: usize) -> Vec<Window> {
         Window {
             synced: 0,
             begun: 0,
-            overwrites: 0,
+            whole: 0,
+            files: 0,
         };
         threads
     ];
@@ -72,9 +75,10 @@ fn windows(requests: &[Request], threads: usize) -> Vec<Window> {
         if let Request::Marker(marker) = request {
             let window = &mut windows[(marker >> 48) as usize];
             let count = (marker & COUNT) as usize;
-            match marker & (BEGUN | OVERWRITES) {
+            match marker & (BEGUN | FILES | WHOLE) {
                 0 => window.synced = window.synced.max(count),
-                OVERWRITES => window.overwrites = window.overwrites.max(count),
+                FILES => window.files = window.files.max(count),
+                WHOLE => window.whole = window.whole.max(count),
                 _ => window.begun = window.begun.max(count + 1),
             }
         }

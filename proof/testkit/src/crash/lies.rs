@@ -60,10 +60,11 @@ fn run(base: &Base, device: Arc<FaultDevice>) -> Option<History> {
     let mut history = History::new(&model, Vec::new());
     let opened = open(base.profile.format, device).ok()?;
     for (step, persist) in workload() {
+        let change = step.change(&opened.ns, &model);
         step.on_namespace(&opened.ns).ok()?;
         // It is the same workload each time.
         let _ = step.on_model(&mut model);
-        history.push(&model);
+        history.push(&model, change);
         persist.on_namespace(&opened.ns).ok()?;
     }
     opened.ns.shut_down().ok()?;
@@ -96,7 +97,8 @@ fn one(base: &Base, dropped: u64) -> Report {
     let window = Window {
         synced: 0,
         begun: workload().len(),
-        overwrites: 0,
+        whole: 0,
+        files: 0,
     };
     for (index, request) in recorded.requests.iter().enumerate() {
         if *request != Request::Flush {

@@ -28,7 +28,8 @@
 //! must be the model's after some number of a thread's operations: not fewer than were synced, nor
 //! more than had begun. With data=ordered each sector of its files holds what it held after that
 //! many operations, or what a later one wrote that had begun: never what another file held, or
-//! nobody wrote.
+//! nobody wrote. What was only written over other data may be older, back to the last sync of that
+//! file or of everything.
 //!
 //! # References
 //! Mohan et al., "Finding Crash-Consistency Bugs with Bounded Black-Box Crash Testing", OSDI 2018.

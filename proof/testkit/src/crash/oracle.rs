@@ -2,9 +2,10 @@
 //!
 //! A [`History`] holds the model after each of a thread's operations. A tree is right when some
 //! moment of it, from the last that was synced to the last that had begun, has the same names and
-//! inodes, and each sector of each file has its bytes at that moment or at a later one. A sync of a
-//! file of which only bytes were overwritten need not write anything else: then each sector of that
-//! file has its bytes of the overwrite or later, and what else was done before may be lost.
+//! inodes, and each sector of each file has its bytes at that moment or at a later one; or its bytes
+//! at an earlier one, as far as they were only written over since ([`Change::Overwrite`]) and no
+//! sync of that file or of everything came after. A sync of a file of which only bytes were
+//! overwritten need not write anything else: what else was done before may be lost.
 //!
 //! Without a journal the batch that a crash tears may be half there. Then only this is asked: what
 //! is the same at all of those moments is there, with bytes of one of them. Where a file's size
@@ -17,7 +18,7 @@ use finefs_namespace::{FileKind, Ino};
 
 use super::SHARED_LOG;
 use super::base::is_poison;
-use super::step::{Persist, find};
+use super::step::{Change, Persist, find};
 use super::tree::{Found, Tree};
 use crate::model::{Id, Model, Node};
 
@@ -31,17 +32,21 @@ pub struct History {
     pub prefixes: Vec<String>,
     /// How many records the thread had appended to the shared log at each moment.
     pub records: Vec<usize>,
-    /// The files of which an overwrite was synced, and the number of operations after it.
-    overwrites: Vec<(Id, usize)>,
+    /// What each operation did that led to a moment; the first of these led to the second of those.
+    changes: Vec<Change>,
+    /// The files that were synced, and the number of operations up to the last that changed them.
+    synced_files: Vec<(Id, usize)>,
 }
 
 /// What a thread's syncs have made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Synced {
-    /// Number of operations.
+    /// Number of operations, all of them but for what they wrote over other data.
     pub operations: usize,
-    /// Number of overwrites beside, in the order of their syncs.
-    pub overwrites: usize,
+    /// Number of operations with all of their data.
+    pub whole: usize,
+    /// Number of files beside, in the order of their syncs.
+    pub files: usize,
 }
 
 /// The model at one moment.
@@ -57,8 +62,10 @@ pub struct Window {
     pub synced: usize,
     /// Number of operations that can be there.
     pub begun: usize,
-    /// Number of synced overwrites that must be there.
-    pub overwrites: usize,
+    /// Number of operations that must be there with all of their data.
+    pub whole: usize,
+    /// Number of synced files whose data must be there.
+    pub files: usize,
 }
 
 /// Why a tree is wrong.
@@ -111,19 +118,22 @@ impl History {
             moments: vec![Moment::new(model)],
             prefixes,
             records: vec![0],
-            overwrites: Vec::new(),
+            changes: Vec::new(),
+            synced_files: Vec::new(),
         }
     }
 
     /// Takes down what came of one more operation.
-    pub fn push(&mut self, model: &Model) {
+    pub fn push(&mut self, model: &Model, change: Change) {
         self.moments.push(Moment::new(model));
+        self.changes.push(change);
         self.records.push(self.appended());
     }
 
     /// Takes down that a record was appended to the shared log, which is not in the model.
     pub fn push_record(&mut self, model: &Model) {
         self.moments.push(Moment::new(model));
+        self.changes.push(Change::Other);
         self.records.push(self.appended() + 1);
     }
 
@@ -150,7 +160,11 @@ impl History {
         };
         Synced {
             operations,
-            overwrites: self.overwrites.len(),
+            whole: match persist {
+                Persist::All => last,
+                Persist::One(_) | Persist::Data(_) => 0,
+            },
+            files: self.synced_files.len(),
         }
     }
 
@@ -160,23 +174,41 @@ impl History {
             (1..self.moments.len()).rev().find(is_change).unwrap_or(0)
         };
         let (changed, written) = (last_change(is_same_but_for_bytes), last_change(is_same));
-        if written > changed {
-            self.overwrites.push((id, written));
-        }
+        self.synced_files.push((id, written));
         changed
     }
 
     /// The operations whose bytes a file may have, where the tree is that of moment `at`.
-    fn versions(
-        &self,
-        id: Id,
-        at: usize,
-        window: Window,
-        last: usize,
-    ) -> std::ops::RangeInclusive<usize> {
+    fn versions(&self, id: Id, at: usize, window: Window, last: usize) -> Versions {
         let of_file = |(file, after): &(Id, usize)| (*file == id).then_some(*after);
-        let overwrites = self.overwrites[..window.overwrites].iter();
-        overwrites.filter_map(of_file).fold(at, usize::max)..=last
+        let synced = self.synced_files[..window.files].iter();
+        let synced = synced.filter_map(of_file).fold(window.whole, usize::max);
+        Versions {
+            synced,
+            at: at.max(synced),
+            last,
+        }
+    }
+
+    /// The first moment whose bytes a sector may have: from there on it was only written over.
+    fn first_of_sector(&self, id: Id, start: usize, length: usize, versions: Versions) -> usize {
+        let bytes = |moment: usize| {
+            let node = self.moments[moment].model.node(id)?;
+            let data = &node.data;
+            let end = data.len().min(start + length);
+            let mut sector = data.get(start..end).unwrap_or_default().to_vec();
+            sector.resize(length, 0);
+            Some(sector)
+        };
+        let mut first = versions.at;
+        while first > versions.synced
+            && (self.changes[first - 1] == Change::Overwrite(id)
+                || bytes(first - 1) == bytes(first))
+            && self.moments[first - 1].model.node(id).is_some()
+        {
+            first -= 1;
+        }
+        first
     }
 
     fn is_mine(&self, path: &str) -> bool {
@@ -248,18 +280,27 @@ impl History {
         &self,
         id: Id,
         found: &Found,
-        moments: std::ops::RangeInclusive<usize>,
+        allowed: Versions,
         torn: Torn,
     ) -> Result<(), String> {
         if found.attributes.kind != FileKind::Regular {
             return Ok(());
         }
-        let versions: Vec<&[u8]> = moments
-            .filter_map(|at| self.moments[at].model.node(id))
-            .map(|node| &node.data[..])
-            .collect();
+        let from = |first: usize| -> Vec<&[u8]> {
+            (first..=allowed.last)
+                .filter_map(|at| self.moments[at].model.node(id))
+                .map(|node| &node.data[..])
+                .collect()
+        };
+        let usual = from(allowed.at);
+        let mut older = self.changes[allowed.synced..allowed.at].iter();
+        let may_be_older = older.any(|change| *change == Change::Overwrite(id));
         for (number, sector) in found.data.chunks(SECTOR).enumerate() {
             let start = number * SECTOR;
+            let versions = match may_be_older {
+                true => from(self.first_of_sector(id, start, sector.len(), allowed)),
+                false => usual.clone(),
+            };
             let is_one = versions.iter().any(|data| {
                 let there = &data[start.min(data.len())..(start + sector.len()).min(data.len())];
                 let (same, beyond) = sector.split_at(there.len());
@@ -319,6 +360,16 @@ impl History {
         }
         Ok(())
     }
+}
+
+/// Of which moments a file may have its bytes.
+#[derive(Clone, Copy)]
+struct Versions {
+    /// As far as its data was synced.
+    synced: usize,
+    /// As far as its inode must be there; not before what was synced.
+    at: usize,
+    last: usize,
 }
 
 /// The same inode under the same names.
@@ -445,7 +496,7 @@ mod tests {
         ];
         for (number, step) in steps.iter().enumerate() {
             step.on_model(&mut model).unwrap();
-            history.push(&model);
+            history.push(&model, Change::Other);
             if number < done {
                 step.on_namespace(&opened.ns).unwrap();
             }
@@ -457,7 +508,8 @@ mod tests {
         Window {
             synced,
             begun,
-            overwrites: 0,
+            whole: synced,
+            files: 0,
         }
     }
 
@@ -535,14 +587,17 @@ mod tests {
             fill: 2,
         };
         let mut model = history.moments[2].model.clone();
+        let change = overwrite.change(&opened.ns, &model);
+        assert!(matches!(change, Change::Overwrite(_)));
         overwrite.on_model(&mut model).unwrap();
-        history.push(&model);
+        history.push(&model, change);
         let synced = history.sync(&Persist::Data("B/bar".into()));
-        assert_eq!((synced.operations, synced.overwrites), (2, 1));
-        let window = |overwrites| Window {
+        assert_eq!((synced.operations, synced.whole, synced.files), (2, 0, 1));
+        let window = |files| Window {
             synced: 1,
             begun: 3,
-            overwrites,
+            whole: 1,
+            files,
         };
         assert_eq!(history.judge(&before, window(0)), Ok(()));
         let wrong = history.judge(&before, window(1)).unwrap_err();
@@ -550,5 +605,72 @@ mod tests {
         overwrite.on_namespace(&opened.ns).unwrap();
         let tree = Tree::read(&opened).unwrap();
         assert_eq!(history.judge(&tree, window(1)), Ok(()));
+    }
+    /// What comes after an overwrite may be there without it, until everything is synced.
+    #[test]
+    fn an_overwrite_has_no_order_and_an_append_has() {
+        let (mut history, opened) = after(2);
+        let mut model = history.moments[2].model.clone();
+        let steps = [
+            Step::Write {
+                at: "B/bar".into(),
+                offset: 0,
+                length: 700,
+                fill: 2,
+            },
+            Step::Append {
+                at: "B/bar".into(),
+                length: 1000,
+                fill: 3,
+            },
+        ];
+        for step in &steps {
+            let change = step.change(&opened.ns, &model);
+            step.on_model(&mut model).unwrap();
+            history.push(&model, change);
+        }
+        let window = |synced, whole| Window {
+            synced,
+            begun: 4,
+            whole,
+            files: 0,
+        };
+        // The append without the overwrite.
+        steps[1].on_namespace(&opened.ns).unwrap();
+        let tree = Tree::read(&opened).unwrap();
+        assert_eq!(history.judge(&tree, window(4, 2)), Ok(()));
+        assert!(history.judge(&tree, window(4, 3)).is_err());
+        // Zeros where it appended.
+        let zeros = Step::Allocate {
+            at: "B/bar".into(),
+            mode: finefs_namespace::AllocateMode::ZeroRange,
+            offset: 1100,
+            length: 900,
+        };
+        zeros.on_namespace(&opened.ns).unwrap();
+        let tree = Tree::read(&opened).unwrap();
+        assert!(history.judge(&tree, window(4, 2)).is_err());
+    }
+
+    #[test]
+    fn what_fills_a_hole_is_no_overwrite() {
+        let (history, opened) = after(2);
+        let model = &history.moments[2].model;
+        let write = |offset, length| Step::Write {
+            at: "B/bar".into(),
+            offset,
+            length,
+            fill: 2,
+        };
+        Step::Truncate {
+            at: "B/bar".into(),
+            size: 9000,
+        }
+        .on_namespace(&opened.ns)
+        .unwrap();
+        let change = |step: Step| step.change(&opened.ns, model);
+        assert!(matches!(change(write(0, 10)), Change::Overwrite(_)));
+        assert_eq!(change(write(5000, 10)), Change::Other);
+        assert_eq!(change(write(8999, 10)), Change::Other);
     }
 }

@@ -42,11 +42,12 @@ pub fn run(base: &Base, workload: &Workload) -> Result<(Recorded, History), Stri
             hold(ns, step.path(), &mut held);
         }
         device.mark(begun(0, number));
+        let change = step.change(ns, &model);
         step.on_namespace(ns)
             .map_err(|error| format!("{step:?}: {error}"))?;
         step.on_model(&mut model)
             .map_err(|errors| format!("{step:?}: {errors:?}"))?;
-        history.push(&model);
+        history.push(&model, change);
         if let Some(persist) = persist {
             persist
                 .on_namespace(ns)

@@ -378,6 +378,36 @@ fn make(model: &mut Model, path: &str, kind: FileKind, target: &[u8]) -> Result<
     Ok(())
 }
 
+/// What a step does to data, which a crash may leave of it or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// It writes over data of this file, which else stays as it is.
+    Overwrite(Id),
+    /// Any other.
+    Other,
+}
+
+impl Step {
+    /// What it is going to do: asked before it is done.
+    pub fn change(&self, ns: &Namespace, model: &Model) -> Change {
+        let Step::Write {
+            at, offset, length, ..
+        } = self
+        else {
+            return Change::Other;
+        };
+        let end = offset + *length as u64;
+        let is_data = with(ns, at, |ino| {
+            let is_within = end <= ns.attributes(ino)?.size_bytes;
+            Ok(is_within && ns.seek_hole(ino, *offset)? >= end)
+        });
+        match find(model, at) {
+            Some(id) if is_data == Ok(true) => Change::Overwrite(id),
+            _ => Change::Other,
+        }
+    }
+}
+
 /// Calls `use_it` with the inode of a path, held.
 pub fn with<T>(
     ns: &Namespace,

@@ -149,10 +149,10 @@ fn sync_at_times(
             .collect();
         ns.sync().map_err(|error| error.to_string())?;
         for (thread, operations) in counts.into_iter().enumerate() {
-            let overwrites = 0;
             let synced = Synced {
                 operations,
-                overwrites,
+                whole: operations,
+                files: 0,
             };
             mark_synced(device, thread, synced);
         }
@@ -210,11 +210,12 @@ impl Worker<'_> {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         let count = self.history.moments.len() - 1;
         self.device.mark(begun(self.thread, count));
+        let change = step.change(self.ns, &self.model);
         step.on_namespace(self.ns)
             .map_err(|error| format!("thread {}, {step:?}: {error}", self.thread))?;
         step.on_model(&mut self.model)
             .map_err(|errors| format!("thread {}, {step:?}: {errors:?}", self.thread))?;
-        self.history.push(&self.model);
+        self.history.push(&self.model, change);
         self.done.store(count + 1, Ordering::SeqCst);
         Ok(())
     }
