@@ -23,6 +23,7 @@
 //! | [`sequential`] | instructions that one thread alone may execute |
 //! | [`real_tools`] | the workloads beside the programs they are made after |
 //! | [`run`] | one workload, as its options say |
+//! | [`sync_latency`] | how long fsync takes beside a program that writes |
 //! | [`result`] | medians, ratios, markdown and JSON |
 //! | [`workload`] | workloads as comparisons run them |
 
@@ -46,6 +47,7 @@ mod result;
 mod run;
 mod scaling;
 mod sequential;
+mod sync_latency;
 mod variant;
 mod workload;
 
@@ -82,6 +84,9 @@ enum Command {
     Everyday(everyday::Options),
     /// Percentiles of creating, writing and removing files while commits run
     Latency(latency::Options),
+    /// How long fsync takes beside a program that writes and never syncs, in mounts of finefs and as
+    /// root of the kernel's ext4, by turns
+    SyncLatency(sync_latency::Options),
     /// Adding and removing open files: lists per CPU, one list under a spinlock, a list locked node
     /// by node
     FileListLocks(file_list_locks::Options),
@@ -152,6 +157,8 @@ fn main() -> ExitCode {
                 .and_then(|()| everyday::run(&options)),
             Command::Latency(options) => finefs_harness::cleanup::install_signal_handler()
                 .and_then(|()| latency::run(&options)),
+            Command::SyncLatency(options) => finefs_harness::cleanup::install_signal_handler()
+                .and_then(|()| sync_latency::run(&options)),
             Command::FileListLocks(options) => file_list_locks::run(&options),
             Command::ImageThreads(options) => finefs_harness::cleanup::install_signal_handler()
                 .and_then(|()| image_threads::run(&options)),
