@@ -171,11 +171,11 @@ impl FileData {
         Ok(self.cache.has_dirty())
     }
 
-    /// Writes out all that is dirty, and flushes the device between its parts: see
+    /// Writes out the rest of what is dirty, and flushes the device between its parts: see
     /// [`Store::write_back`](finefs_namespace::Store::write_back).
     pub fn write_back(&self) -> Result<()> {
         let flush = || self.device.flush();
-        let written = self.cache.write_out_by(WRITE_BACK_BYTES, flush);
+        let written = self.cache.write_back(WRITE_BACK_BYTES, flush);
         written.map_err(write_out_error)
     }
 

@@ -23,7 +23,7 @@
 //!       ext.batch_groups   the groups as a commit leaves them; a leaf
 //!       ext.keyring        what encrypts files that were used; a leaf
 //!       buffers.shard      a shard of the buffer cache; a leaf
-//!       buffers.write_out  whether somebody writes out file data; a leaf
+//!       buffers.write_out  whether somebody makes room for file data; a leaf
 //!       buffers.behind     pieces of large files that wait to be written out; a leaf
 //!       buffers.data_cache a shard of the file data in memory; a leaf
 //! ```

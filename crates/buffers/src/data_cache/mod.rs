@@ -9,7 +9,8 @@
 //!
 //! Writeback happens
 //! - before each commit, of what the commit refers to anew ([`DataCache::write_ordered`]);
-//! - at the interval of commits, and for a sync of everything ([`DataCache::write_out_by`]);
+//! - at the interval of commits, and for a sync of everything, of the rest
+//!   ([`DataCache::write_back`]);
 //! - for fsync, of one file's blocks ([`DataCache::write_runs`]);
 //! - when a MiB of a growing file is full ([`DataCache::write_behind`]);
 //! - when too much is dirty, by who adds to it (as the kernel's `dirty_ratio`), around what has
@@ -37,18 +38,18 @@
 //! 3. A block comes in by the thread that has the range of the file locked.
 //! 4. A block that is freed leaves the cache, clean or dirty, before it can be allocated again
 //!    ([`DataCache::forget`]); so does a clean one that is written past the cache.
-//! 5. When [`DataCache::write_out_by`] has succeeded, all that was dirty when it began has been
-//!    written, or dropped; after [`DataCache::write_ordered`] all of it that was ordered. A block
-//!    that is ordered once is so until it was written.
+//! 5. When [`DataCache::write_ordered`] has succeeded, all that was ordered when it began has been
+//!    written, or dropped; after [`DataCache::write_back`] all the rest. A block that is ordered once
+//!    is so until it was written.
 //! 6. A block that comes in has its storage below the device, as far as that can be promised: see
 //!    `Store::write` of this crate.
 //!
 //! # Locking
 //! Each shard has one lock (class `buffers.data_cache`), a leaf. No lock is held over I/O: one
-//! thread at a time writes out all, or makes room, which a flag says (class `buffers.write_out`, a
-//! leaf too); who wants to write out all comes before those who want room. Beside it one thread at
-//! a time writes out pieces of large files, for all that come to the end of one: to write to one
-//! file is exclusive in the kernel, so that side by side they would wait for each other there. Who
+//! thread at a time makes room, which a flag says (class `buffers.write_out`, a leaf too). Beside it
+//! one thread at a time writes out pieces of large files, for all that come to the end of one: to
+//! write to one file is exclusive in the kernel, so that side by side they would wait for each other
+//! there. Who
 //! wants to forget a block that is under writeback, or to write it, waits on the shard's condition
 //! variable: for one request, as blocks are marked just before, in ascending order, so that none
 //! wait for each other in a circle. To read a block that is not in the cache takes no lock: see the
@@ -69,14 +70,14 @@ use finefs_block::BlockDevice;
 use finefs_locks::LockClass;
 use finefs_namespace::BlockRun;
 
-use finefs_locks::{Condvar, Mutex};
+use finefs_locks::Mutex;
 use shard::{Limits, Room, Shard};
 use write_back::Flusher;
 
 /// A shard of the file data in memory.
 pub static DATA_CACHE: LockClass = LockClass::new("buffers.data_cache", 82);
 
-/// Whether somebody writes out what is dirty.
+/// Whether somebody makes room, and memory for requests.
 pub static WRITE_OUT: LockClass = LockClass::new("buffers.write_out", 81);
 
 /// Pieces of large files that wait to be written out.
@@ -118,8 +119,6 @@ pub struct DataCache {
     /// Counts ticks of a few seconds, at commits.
     now: AtomicU32,
     flusher: Mutex<Flusher>,
-    /// Nobody writes out.
-    is_free: Condvar,
     behind: Mutex<Behind>,
 }
 
@@ -171,7 +170,6 @@ impl DataCache {
             blocks_written: AtomicU64::new(0),
             now: AtomicU32::new(0),
             flusher: Mutex::new(&WRITE_OUT, Flusher::default()),
-            is_free: Condvar::new(),
             behind: Mutex::new(&BEHIND, Behind::default()),
         }
     }

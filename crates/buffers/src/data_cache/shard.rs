@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use finefs_namespace::NumberMap;
 use zerocopy::FromZeros;
 
+use super::write_back::Dirty;
 use super::{DATA_CACHE, DataMode};
 use finefs_locks::{Condvar, Mutex, MutexGuard};
 
@@ -382,13 +383,13 @@ impl Shard {
     }
 
     /// Adds the blocks that are dirty or under writeback.
-    pub fn list_dirty(&self, list: &mut Vec<u64>) {
+    pub fn list_dirty(&self, which: Dirty, list: &mut Vec<u64>) {
         let blocks = &mut *self.blocks.lock();
         let slots = &mut blocks.slots;
         blocks.dirty.retain(|number| {
             let slot = &mut slots[*number as usize];
             slot.is_among_dirty = slot.is_dirty || slot.is_under_writeback;
-            if slot.is_among_dirty {
+            if slot.is_among_dirty && (which == Dirty::All || !slot.is_ordered) {
                 list.push(slot.block);
             }
             slot.is_among_dirty

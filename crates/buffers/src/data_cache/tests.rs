@@ -34,6 +34,13 @@ fn state(data: &DataCache, number: u64) -> shard::State {
     data.shard(number).state(number)
 }
 
+impl DataCache {
+    /// All that is dirty.
+    fn write_out(&self) -> io::Result<()> {
+        self.write_runs(&[run(0, u64::MAX)])
+    }
+}
+
 /// Makes a block dirty in a mode.
 fn put(data: &DataCache, number: u64, mode: DataMode) {
     assert!(data.put_over((number, 0), &[1; BLOCK], &[], mode));
@@ -104,7 +111,7 @@ fn parts_go_out_one_after_the_other() {
         parts.borrow_mut().push(writes(&device).len());
         Ok(())
     };
-    data.write_out_by(4 * BLOCK, between).unwrap();
+    data.write_back(4 * BLOCK, between).unwrap();
     assert_eq!(writes(&device), [(0, 4), (4, 4), (8, 2)]);
     assert_eq!(*parts.borrow(), [1, 2]);
 }
@@ -495,35 +502,6 @@ fn a_block_is_written_by_one_at_a_time() {
     taken.recv().unwrap().join().unwrap();
     assert!(is_out.load(Ordering::SeqCst) && state(&data, 2) == Clean);
     assert_eq!(data.blocks_written(), 1);
-}
-
-/// Writers that make room all the time do not keep a commit from its turn.
-#[test]
-fn who_waits_to_write_out_comes_before_those_who_make_room() {
-    let (device, data) = meddling();
-    assert!(data.put_blank(5, 0, &[1; BLOCK]));
-    let theirs = data.clone();
-    let (hand, taken) = std::sync::mpsc::channel();
-    *device.meddle.lock() = Some(Box::new(move || {
-        let also_theirs = theirs.clone();
-        let thread = std::thread::spawn(move || also_theirs.write_out().unwrap());
-        while theirs.flusher.lock().waiting == 0 {
-            assert!(!thread.is_finished());
-            std::thread::yield_now();
-        }
-        hand.send(thread).unwrap();
-    }));
-    data.make_room(5);
-    taken.recv().unwrap().join().unwrap();
-    assert_eq!(data.flusher.lock().waiting, 0);
-    // As if somebody waited.
-    assert!(data.put_blank(5, 0, &[2; BLOCK]));
-    data.flusher.lock().waiting = 1;
-    data.make_room(5);
-    assert_eq!(state(&data, 5), Dirty);
-    data.flusher.lock().waiting = 0;
-    data.make_room(5);
-    assert_eq!(state(&data, 5), Clean);
 }
 
 /// Who comes to the end of a piece while another goes out leaves it to who is at that.

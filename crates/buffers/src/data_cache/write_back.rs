@@ -18,13 +18,18 @@ const ROOM_PLACES_MAX: usize = 8;
 /// Memory that was not used for one to two times as long is given back.
 const TICK: Duration = Duration::from_secs(4);
 
+/// Which blocks are meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dirty {
+    All,
+    /// Those that no commit waits for.
+    Unordered,
+}
+
 /// What threads that write out share.
 pub(super) struct Flusher {
-    /// Somebody writes out all, or makes room.
+    /// Somebody makes room.
     is_busy: bool,
-    /// So many wait to write out all. Nobody begins to make room meanwhile: who writes much would
-    /// make room again and again before a commit had its turn.
-    pub waiting: usize,
     /// For the contents of a request, to be used again.
     buffers: Vec<Vec<u8>>,
     ticked: Instant,
@@ -34,20 +39,18 @@ impl Default for Flusher {
     fn default() -> Flusher {
         Flusher {
             is_busy: false,
-            waiting: 0,
             buffers: Vec::new(),
             ticked: Instant::now(),
         }
     }
 }
 
-/// Nobody else writes out all, or makes room, while it is there.
+/// Nobody else makes room while it is there.
 struct Turn<'a>(&'a DataCache);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.0.flusher.lock().is_busy = false;
-        self.0.is_free.notify_all();
     }
 }
 
@@ -70,23 +73,14 @@ impl Drop for UnderWriteback<'_> {
 }
 
 impl DataCache {
-    /// Writes out all that is dirty, and calls `between` after each part of so many bytes but the
-    /// last. What could not be written stays dirty, and the first error is given.
-    pub fn write_out_by(
+    /// Writes out what is dirty without being ordered, and calls `between` after each part of so
+    /// many bytes but the last. What could not be written stays dirty, and the first error is given.
+    pub fn write_back(
         &self,
         part_bytes: usize,
         between: impl Fn() -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut flusher = self.flusher.lock();
-        flusher.waiting += 1;
-        while flusher.is_busy {
-            self.is_free.wait(&mut flusher);
-        }
-        flusher.waiting -= 1;
-        flusher.is_busy = true;
-        drop(flusher);
-        let turn = Turn(self);
-        let dirty = self.list_dirty();
+        let dirty = self.list_dirty(Dirty::Unordered);
         let part_blocks = (part_bytes / self.block_bytes).max(1);
         for (number, part) in dirty.chunks(part_blocks).enumerate() {
             if number > 0 {
@@ -94,14 +88,8 @@ impl DataCache {
             }
             self.write_blocks(part, false)?;
         }
-        drop(turn);
         self.give_back_unused();
         Ok(())
-    }
-
-    #[cfg(test)]
-    pub fn write_out(&self) -> io::Result<()> {
-        self.write_out_by(usize::MAX, || Ok(()))
     }
 
     /// Writes out all that is ordered. What could not be written stays dirty, and the first error
@@ -116,11 +104,11 @@ impl DataCache {
     }
 
     /// The blocks that are dirty or under writeback, in order.
-    fn list_dirty(&self) -> Vec<u64> {
+    fn list_dirty(&self, which: Dirty) -> Vec<u64> {
         let mut blocks = Vec::new();
         for shard in &self.shards {
             if shard.has_dirty() {
-                shard.list_dirty(&mut blocks);
+                shard.list_dirty(which, &mut blocks);
             }
         }
         blocks.sort_unstable();
@@ -128,18 +116,16 @@ impl DataCache {
     }
 
     /// Writes out what has been dirty for longest in the shard of a block, with what is dirty
-    /// around it; unless somebody writes out already, or waits to write out all. Whatever fails
-    /// will fail again when it matters.
+    /// around it; unless somebody does so already. Whatever fails will fail again when it matters.
     ///
     /// Never inlined: counts of instructions go by its name (`finefs-bench sequential`).
     #[inline(never)]
     pub(super) fn make_room(&self, block: u64) {
         {
             let mut flusher = self.flusher.lock();
-            if flusher.is_busy || flusher.waiting > 0 {
+            if std::mem::replace(&mut flusher.is_busy, true) {
                 return;
             }
-            flusher.is_busy = true;
         }
         let _turn = Turn(self);
         let window = self.blocks_at_once() as u64;
@@ -189,7 +175,7 @@ impl DataCache {
         outcome.is_ok()
     }
 
-    /// Writes out what is dirty of these blocks. As with [`DataCache::write_out_by`], what fails stays
+    /// Writes out what is dirty of these blocks. As with [`DataCache::write_back`], what fails stays
     /// dirty.
     pub fn write_runs(&self, runs: &[BlockRun]) -> io::Result<()> {
         let length = runs
@@ -197,7 +183,7 @@ impl DataCache {
             .fold(0, |sum: u64, run| sum.saturating_add(run.length));
         let mut blocks: Vec<u64> = match length > ONE_BY_ONE_MAX {
             true => {
-                let mut dirty = self.list_dirty();
+                let mut dirty = self.list_dirty(Dirty::All);
                 let mut runs: Vec<(u64, u64)> = runs
                     .iter()
                     .map(|run| (run.start.0, run.start.0.saturating_add(run.length)))

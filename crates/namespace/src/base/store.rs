@@ -573,8 +573,9 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
-    /// [`Store::write_data`] of all data that is in memory when this begins: in pieces that become
-    /// durable one by one, so that somebody's sync meanwhile has to wait for one of them only.
+    /// [`Store::write_data`] of all data in memory that no commit has to bring to the device, as it
+    /// is when this begins: in pieces that become durable one by one, so that somebody's sync
+    /// meanwhile has to wait for one of them only.
     fn write_back(&self) -> Result<()> {
         Ok(())
     }

@@ -101,7 +101,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Lets all data that waits in memory go to the device. Other threads can go on meanwhile.
+    /// Lets data go to the device that was written over other data. Other threads can go on meanwhile.
     fn write_back(&self) -> Result<()> {
         if let Some(error) = self.health.failure() {
             return Err(error.clone());

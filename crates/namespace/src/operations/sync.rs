@@ -3,7 +3,8 @@
 use crossbeam_epoch::Guard;
 
 use crate::base::error::{Error, Result};
-use crate::base::types::Ino;
+use crate::base::store::BlockRun;
+use crate::base::types::{BlockNo, Ino};
 use crate::inode::{FileBody, Inode};
 use crate::namespace::Namespace;
 use crate::schemes::Call;
@@ -29,7 +30,12 @@ impl Namespace {
         if self.options.is_read_only {
             return Ok(());
         }
-        self.store.write_back()
+        let all = BlockRun {
+            start: BlockNo(0),
+            length: u64::MAX,
+        };
+        self.store.write_data(&[all])?;
+        self.store.flush()
     }
 
     /// Makes an inode's data durable, and its attributes or as many of them as it takes to read the

@@ -664,13 +664,13 @@ mod tests {
         };
         Step::Truncate {
             at: "B/bar".into(),
-            size: 9000,
+            size: 90_000,
         }
         .on_namespace(&opened.ns)
         .unwrap();
         let change = |step: Step| step.change(&opened.ns, model);
         assert!(matches!(change(write(0, 10)), Change::Overwrite(_)));
-        assert_eq!(change(write(5000, 10)), Change::Other);
-        assert_eq!(change(write(8999, 10)), Change::Other);
+        assert_eq!(change(write(50_000, 10)), Change::Other);
+        assert_eq!(change(write(89_999, 10)), Change::Other);
     }
 }
