@@ -96,9 +96,14 @@ impl Volume {
         let ended = self.log.current().saturating_sub(1);
         self.write_back()?;
         // Its cut comes after this, and its flush after that.
-        self.commit_generation(self.log.current())?;
+        self.commit_log()?;
         self.log.set_data_committed(ended);
         Ok(())
+    }
+
+    /// Commits everything that is in the log now.
+    pub(crate) fn commit_log(&self) -> Result<()> {
+        self.commit_generation(self.log.current())
     }
 
     /// Lets data go to the device that was written over other data. Other threads can go on meanwhile.
@@ -296,7 +301,7 @@ impl Volume {
     /// where it outruns the commits, or the last one found no storage. Refuses it after a failure.
     pub(crate) fn wait_for_room(&self) -> Result<()> {
         if self.health.is_out_of_storage() {
-            self.commit()?;
+            self.commit_log()?;
         }
         self.health.may_change()?;
         if self.keeps_log {

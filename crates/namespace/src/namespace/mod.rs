@@ -252,7 +252,7 @@ impl Namespace {
             let before = self.log.committed();
             match operation() {
                 Err(Error::NoSpace | Error::QuotaExceeded) if self.log.has_uncommitted() => {
-                    self.commit()?;
+                    self.commit_log()?;
                 }
                 Err(Error::NoSpace | Error::QuotaExceeded) if self.log.committed() != before => {}
                 Err(Error::NoSpace | Error::QuotaExceeded)

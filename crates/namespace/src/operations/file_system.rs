@@ -35,7 +35,7 @@ impl Namespace {
             // It goes out with a commit, and there is one where there is something to commit.
             self.log_touch(root);
         }
-        self.commit()
+        self.commit_log()
     }
 
     /// Sets limits or grace times of quotas, durably. EPERM but for the superuser, EOPNOTSUPP where
@@ -58,7 +58,7 @@ impl Namespace {
             self.log_group(|| [Record::touched(root)], 0, &[root.untimed()]);
             Ok(())
         })?;
-        self.commit()
+        self.commit_log()
     }
 
     /// What an owner has and may have, as the last commit left it (quotactl(2), Q_GETQUOTA). EPERM
@@ -123,7 +123,7 @@ impl Namespace {
         if range.end.saturating_sub(range.start) < block_bytes {
             return Err(Error::Invalid);
         }
-        self.commit()?;
+        self.commit_log()?;
         let blocks = range.start.div_ceil(block_bytes)..range.end / block_bytes;
         let run_min = run_min_bytes.div_ceil(block_bytes).max(1);
         let (mut at, mut trimmed) = (blocks.start, 0);

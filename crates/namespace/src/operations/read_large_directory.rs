@@ -49,7 +49,7 @@ impl Namespace {
 
     /// Puts on the store what is to be listed by it. Outside of any operation.
     pub(super) fn commit_listed(&self) -> Result<()> {
-        match self.commit() {
+        match self.commit_log() {
             // It is written out later, and can be read.
             Ok(()) | Err(Error::NoSpace) => Ok(()),
             Err(error) => Err(error),
