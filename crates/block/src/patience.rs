@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::file::{Access, FileDevice, OpenError, OpenErrorKind, Outlook};
 
-/// How long a server may need to notice that its mount has ended, or to mount; or a loop device to go.
+/// How long a server may need to notice that its mount has ended, or to mount; or a loop device to
+/// go.
 const NOTICE: Duration = Duration::from_secs(3);
 
 /// How long udev may look at a block device.

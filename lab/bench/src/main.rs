@@ -84,8 +84,8 @@ enum Command {
     Everyday(everyday::Options),
     /// Percentiles of creating, writing and removing files while commits run
     Latency(latency::Options),
-    /// How long fsync takes beside a program that writes and never syncs, in mounts of finefs and as
-    /// root of the kernel's ext4, by turns
+    /// How long fsync takes beside a program that writes and never syncs, in mounts of finefs and
+    /// as root of the kernel's ext4, by turns
     SyncLatency(sync_latency::Options),
     /// Adding and removing open files: lists per CPU, one list under a spinlock, a list locked node
     /// by node

@@ -39,21 +39,20 @@
 //! 4. A block that is freed leaves the cache, clean or dirty, before it can be allocated again
 //!    ([`DataCache::forget`]); so does a clean one that is written past the cache.
 //! 5. When [`DataCache::write_ordered`] has succeeded, all that was ordered when it began has been
-//!    written, or dropped; after [`DataCache::write_back`] all the rest. A block that is ordered once
-//!    is so until it was written.
+//!    written, or dropped; after [`DataCache::write_back`] all the rest. A block that is ordered
+//!    once is so until it was written.
 //! 6. A block that comes in has its storage below the device, as far as that can be promised: see
 //!    `Store::write` of this crate.
 //!
 //! # Locking
 //! Each shard has one lock (class `buffers.data_cache`), a leaf. No lock is held over I/O: one
-//! thread at a time makes room, which a flag says (class `buffers.write_out`, a leaf too). Beside it
-//! one thread at a time writes out pieces of large files, for all that come to the end of one: to
-//! write to one file is exclusive in the kernel, so that side by side they would wait for each other
-//! there. Who
-//! wants to forget a block that is under writeback, or to write it, waits on the shard's condition
-//! variable: for one request, as blocks are marked just before, in ascending order, so that none
-//! wait for each other in a circle. To read a block that is not in the cache takes no lock: see the
-//! filter of `shard`.
+//! thread at a time makes room, which a flag says (class `buffers.write_out`, a leaf too). Beside
+//! it one thread at a time writes out pieces of large files, for all that come to the end of one:
+//! to write to one file is exclusive in the kernel, so that side by side they would wait for each
+//! other there. Who wants to forget a block that is under writeback, or to write it, waits on the
+//! shard's condition variable: for one request, as blocks are marked just before, in ascending
+//! order, so that none wait for each other in a circle. To read a block that is not in the cache
+//! takes no lock: see the filter of `shard`.
 //!
 //! # References
 //! Linux `mm/page-writeback.c` and `Documentation/filesystems/ext4/` on data=ordered; here blocks

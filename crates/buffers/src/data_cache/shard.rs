@@ -3,11 +3,11 @@
 //!
 //! # Data model
 //! Memory is taken in chunks of some blocks and cut into *slots*, which are never given up one by
-//! one: a slot whose block has left is used for the next. A slot holds a block that is clean,
-//! dirty or under writeback (or both of these), or is free. Queues hold numbers of slots: one of
-//! dirty ones in the order in which they became dirty, one of ordered ones, and three of clean
-//! ones. A slot stays in its queue when it changes, and is passed over when its turn comes; so it is
-//! at most once among the dirty, once among the ordered and once among the clean.
+//! one: a slot whose block has left is used for the next. A slot holds a block that is clean, dirty
+//! or under writeback (or both of these), or is free. Queues hold numbers of slots: one of dirty
+//! ones in the order in which they became dirty, one of ordered ones, and three of clean ones. A
+//! slot stays in its queue when it changes, and is passed over when its turn comes; so it is at
+//! most once among the dirty, once among the ordered and once among the clean.
 //!
 //! # Eviction
 //! As S3-FIFO (Yang et al., SOSP 2023) has it. A block that comes in is *fresh* until it is read,

@@ -74,7 +74,8 @@ impl Drop for UnderWriteback<'_> {
 
 impl DataCache {
     /// Writes out what is dirty without being ordered, and calls `between` after each part of so
-    /// many bytes but the last. What could not be written stays dirty, and the first error is given.
+    /// many bytes but the last. What could not be written stays dirty, and the first error is
+    /// given.
     pub fn write_back(
         &self,
         part_bytes: usize,
@@ -175,8 +176,8 @@ impl DataCache {
         outcome.is_ok()
     }
 
-    /// Writes out what is dirty of these blocks. As with [`DataCache::write_back`], what fails stays
-    /// dirty.
+    /// Writes out what is dirty of these blocks. As with [`DataCache::write_back`], what fails
+    /// stays dirty.
     pub fn write_runs(&self, runs: &[BlockRun]) -> io::Result<()> {
         let length = runs
             .iter()

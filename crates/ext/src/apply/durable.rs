@@ -17,8 +17,8 @@ use crate::state::ExtState;
 use super::space::Space;
 
 /// Makes all dirty buffers durable, which `space` says some things about, and the data that they
-/// refer to anew; tells whether other data is dirty still. `Error::NoSpace` when there is no storage
-/// for the buffers below the device: none of them was written then.
+/// refer to anew; tells whether other data is dirty still. `Error::NoSpace` when there is no
+/// storage for the buffers below the device: none of them was written then.
 pub(crate) fn write(state: &ExtState, space: &Space<'_>, threads: CommitThreads) -> Result<bool> {
     let keeps_data = state.data.write_ordered()?;
     let Some(mut writer) = state.take_journal()? else {

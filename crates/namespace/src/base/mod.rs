@@ -6,6 +6,7 @@
 //! | [`file_flags`], `file_kind` | flags of inodes, as chattr(1) sets them; what an inode is |
 //! | [`store`] | the contract with what is below |
 //! | `quotas`, `directory_image`, `committed` | what it says of quotas, directories, commits |
+//! | `extents` | runs of its blocks |
 //! | `identity`, `name_rules` | what tells a store from others; how it compares names |
 //! | `inode_form` | what inodes can have in it |
 //! | `classes` | the lock classes of the namespace and their order |
@@ -27,6 +28,7 @@ pub(crate) mod classes;
 mod committed;
 mod directory_image;
 pub mod error;
+mod extents;
 pub mod file_flags;
 mod file_kind;
 pub mod guard;

@@ -34,6 +34,7 @@ use std::ops::Range;
 pub use crate::base::committed::{Committed, Settled};
 pub use crate::base::directory_image::{DirectoryImage, EntryImage, PLACES, PlacedName};
 use crate::base::error::{Error, Result};
+pub use crate::base::extents::{BlockRun, ContentPlace, Extent, ExtentState, Goal, MapChange};
 #[cfg(doc)]
 use crate::base::file_flags::FileFlags;
 pub use crate::base::identity::Identity;
@@ -122,88 +123,6 @@ pub struct InodeImage {
     /// False when it surely has no ACLs, so that nobody needs to load its attributes to check a
     /// permission.
     pub may_have_acls: bool,
-}
-
-/// Whether an extent's blocks hold data or read as zeros.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ExtentState {
-    /// The blocks hold the file's data.
-    Written,
-    /// The blocks are allocated and read as zeros.
-    Unwritten,
-}
-
-/// A run of blocks of a file: `length` blocks from `logical` on lie at `physical` on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Extent {
-    /// First block within the file.
-    pub logical: u64,
-    /// First block in the store.
-    pub physical: BlockNo,
-    /// Number of blocks, at least 1.
-    pub length: u64,
-    /// Written or not.
-    pub state: ExtentState,
-}
-
-impl Extent {
-    /// The first logical block after the extent.
-    pub fn end(&self) -> u64 {
-        self.logical + self.length
-    }
-}
-
-/// Where a file goes on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Goal {
-    /// The block behind the one before.
-    pub block: BlockNo,
-    /// Where in the file that is, in blocks: about as much as it has already.
-    pub logical: u64,
-}
-
-/// A run of blocks in the store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BlockRun {
-    /// First block.
-    pub start: BlockNo,
-    /// Number of blocks, at least 1.
-    pub length: u64,
-}
-
-/// Which part of a file it is that lies at some blocks: for a store that keeps contents in another
-/// form than they are read in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ContentPlace {
-    /// The file.
-    pub ino: Ino,
-    /// The block within the file that the first of the blocks holds.
-    pub logical: u64,
-}
-
-/// One change of a file's mapping. The changes of a file are applied in order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MapChange {
-    /// A hole gets newly allocated blocks.
-    Map(Extent),
-    /// Unwritten blocks now hold data, or blocks that hold data now read as zeros; where they lie
-    /// stays. None of the range is a hole.
-    Convert {
-        /// First block within the file.
-        logical: u64,
-        /// Number of blocks.
-        length: u64,
-        /// What they become.
-        to: ExtentState,
-    },
-    /// Blocks of the range, where any are mapped, are freed. `length` may be "to the end"
-    /// (`u64::MAX - logical`).
-    Unmap {
-        /// First block within the file.
-        logical: u64,
-        /// Number of blocks.
-        length: u64,
-    },
 }
 
 /// What becomes of an inode by a batch.

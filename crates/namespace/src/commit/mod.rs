@@ -28,8 +28,8 @@
 //! A commit brings the data to the device that it refers to anew, and a sync of a file what was
 //! written over other data of that file; what was written over the data of others stays in memory,
 //! as in ext4 (`data=ordered`). It goes out at the commit interval and for a sync of everything
-//! ([`Volume::commit`](volume::Volume)), before the lock of commits is taken, so that nobody's fsync
-//! waits for all of it.
+//! ([`Volume::commit`](volume::Volume)), before the lock of commits is taken, so that nobody's
+//! fsync waits for all of it.
 //!
 //! # What is given back
 //! The store gives the numbers and blocks of freed inodes out again when a commit is durable; those

@@ -106,7 +106,8 @@ impl Volume {
         self.commit_generation(self.log.current())
     }
 
-    /// Lets data go to the device that was written over other data. Other threads can go on meanwhile.
+    /// Lets data go to the device that was written over other data. Other threads can go on
+    /// meanwhile.
     fn write_back(&self) -> Result<()> {
         if let Some(error) = self.health.failure() {
             return Err(error.clone());

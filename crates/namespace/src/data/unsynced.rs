@@ -1,8 +1,8 @@
 //! Which overwritten data of a file no sync has made durable yet.
 //!
 //! An overwrite changes no mapping and no size, so a sync of it needs no commit, and a commit need
-//! not write it: the data goes out where it lies, and the device is flushed. Here is remembered that
-//! there is such data, and about where.
+//! not write it: the data goes out where it lies, and the device is flushed. Here is remembered
+//! that there is such data, and about where.
 //!
 //! # Invariants
 //! 1. The store has the data before [`Unsynced::note`] is called with the log's generation of then
@@ -101,8 +101,8 @@ impl Unsynced {
     }
 
     /// Has `write_out` bring the blocks to the device that were overwritten since the last sync,
-    /// unless all data up to the end of generation `durable` is there; it gives the flush that makes
-    /// them durable. Gives the one after which all is durable that was overwritten before.
+    /// unless all data up to the end of generation `durable` is there; it gives the flush that
+    /// makes them durable. Gives the one after which all is durable that was overwritten before.
     pub fn write_out(
         &self,
         durable: u64,

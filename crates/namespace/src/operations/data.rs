@@ -66,6 +66,16 @@ enum Over {
     Anything,
 }
 
+impl Over {
+    /// By whether more than bytes changes: others cannot cut the file meanwhile.
+    fn of(changes_more: bool) -> Over {
+        match changes_more {
+            true => Over::Anything,
+            false => Over::OwnData,
+        }
+    }
+}
+
 /// A part of a write that lies in one extent.
 struct Piece {
     /// The extent from the piece's first block on.
@@ -446,12 +456,8 @@ impl Namespace {
         let hole = pending.hole_before(file.extents, guard);
         let reservation = self.reserve_mapping(pending.extents.len(), hole, converted.len())?;
 
-        // Others cannot cut the file meanwhile.
         let changes_map = !pending.extents.is_empty() || !converted.is_empty();
-        let over = match changes_map || end > file.inode.size_bytes() {
-            true => Over::Anything,
-            false => Over::OwnData,
-        };
+        let over = Over::of(changes_map || end > file.inode.size_bytes());
         let written = self
             .clear_end(file, range, offset_bytes, guard)
             .and_then(|()| self.write_pieces(file, pieces, data, over));

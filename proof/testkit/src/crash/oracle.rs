@@ -2,9 +2,9 @@
 //!
 //! A [`History`] holds the model after each of a thread's operations. A tree is right when some
 //! moment of it, from the last that was synced to the last that had begun, has the same names and
-//! inodes, and each sector of each file has its bytes at that moment or at a later one; or its bytes
-//! at an earlier one, as far as they were only written over since ([`Change::Overwrite`]) and no
-//! sync of that file or of everything came after. A sync of a file of which only bytes were
+//! inodes, and each sector of each file has its bytes at that moment or at a later one; or its
+//! bytes at an earlier one, as far as they were only written over since ([`Change::Overwrite`]) and
+//! no sync of that file or of everything came after. A sync of a file of which only bytes were
 //! overwritten need not write anything else: what else was done before may be lost.
 //!
 //! Without a journal the batch that a crash tears may be half there. Then only this is asked: what
