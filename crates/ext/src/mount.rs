@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_buffers::{BufferCache, Overlay};
-use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
+use finefs_ext_disk::features::{Compat, Incompat};
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::indirect;
 use finefs_ext_disk::inode::FileKind as DiskKind;
@@ -279,10 +279,6 @@ fn damaged(what: &str, error: &Error) -> MountErrorKind {
 
 /// Why an image cannot be written whose features each can.
 pub(crate) fn unwritable(found: &Found) -> Option<&'static str> {
-    let has_quota = found.superblock.ro_compat().contains(RoCompat::QUOTA);
-    if has_quota && found.superblock.incompat().contains(Incompat::EA_INODE) {
-        return Some("not writable yet: quota together with ea_inode");
-    }
     let has_extents = found.superblock.incompat().contains(Incompat::EXTENTS);
     if !has_extents && !indirect::reaches(found.geometry.blocks_count) {
         return Some("without extents files do not reach all of its blocks");

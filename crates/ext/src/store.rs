@@ -568,6 +568,19 @@ impl Store for ExtStore {
         apply::check_xattrs(&self.state, ino, inline_bytes, xattrs)
     }
 
+    fn value_on_quota(
+        &self,
+        ino: Ino,
+        inline_bytes: Option<u64>,
+        xattrs: &[(&[u8], &[u8])],
+    ) -> Result<(u64, u64)> {
+        apply::value_on_quota(&self.state, ino, inline_bytes, xattrs)
+    }
+
+    fn quota_inodes(&self, ino: Ino) -> Result<u64> {
+        apply::quota_inodes(&self.state, ino)
+    }
+
     fn commit(&self, batch: Batch, captured: &Captured<'_>) -> Result<Committed> {
         self.may_write()?;
         let outcome = apply::commit(&self.state, batch, captured);

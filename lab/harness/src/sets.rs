@@ -187,6 +187,21 @@ pub const SETS: &[FeatureSet] = &[
         ..BASE
     },
     FeatureSet {
+        name: "ext4-quota-inodes",
+        mke2fs: &[
+            "-t",
+            "ext4",
+            "-b",
+            "4096",
+            "-O",
+            "quota,project,ea_inode,inline_data,orphan_file",
+            "-E",
+            "quotatype=usrquota:grpquota:prjquota",
+        ],
+        xattr_max: 20_000,
+        ..BASE
+    },
+    FeatureSet {
         name: "ext4-bigalloc",
         mke2fs: &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "16384"],
         ..BASE

@@ -540,6 +540,7 @@ fn values_in_inodes_count_for_quotas() {
     change("set_inode_field /large uid 70000");
     let report = check(&image).unwrap();
     assert!(!report.clean && !judge(&image).is_clean, "{report}");
+    assert!(prove(&image, "an owner of a value"));
 }
 
 #[test]

@@ -100,7 +100,9 @@ use map::{LOGICAL_END, Run};
 use pieces::{Piece, cut};
 pub(crate) use reservation::{reserve, unreserve};
 use space::Space;
-pub(crate) use xattrs::{check as check_xattrs, has_room_for_project};
+pub(crate) use xattrs::{
+    check as check_xattrs, has_room_for_project, quota_inodes, value_on_quota,
+};
 
 /// Symbolic links up to this many bytes lie in their inodes.
 pub(crate) const FAST_SYMLINK_MAX: usize = finefs_ext_disk::inode::BLOCK_AREA_SIZE - 1;
@@ -368,7 +370,7 @@ impl<'a> Commit<'a> {
         };
         let before = match change.is_created {
             true => None,
-            false => self.holding(&inode),
+            false => self.holding(&inode)?,
         };
         if change.link_state == LinkState::Orphan {
             self.orphans.push(number);
@@ -380,22 +382,22 @@ impl<'a> Commit<'a> {
         let outcome = self.edit(&mut inode, change, target.as_deref(), entries);
         let settled = inode.settle_blocks(&self.table.rules);
         let after = match change.link_state {
-            LinkState::Freed => None,
+            LinkState::Freed => Ok(None),
             _ => self.holding(&inode),
         };
-        self.holdings.note(before, after);
+        let counted = after.map(|after| self.holdings.note(before, after));
         let stored = self.table.store(&mut inode);
         if has_entries {
             // Who reads the directory next sees the inode as it is now.
             self.table.close();
         }
-        outcome.and(settled).and(stored)?;
+        outcome.and(settled).and(counted).and(stored)?;
         Ok(self.settled(&inode))
     }
 
     /// What an inode counts for on quotas.
-    fn holding(&self, inode: &InodeEdit) -> Option<quota::Holding> {
-        quota::Holding::of(self.state, &self.table.rules, inode.ino, &inode.disk)
+    fn holding(&self, inode: &InodeEdit) -> Result<Option<quota::Holding>> {
+        quota::Holding::of(self.state, &self.table.rules, inode)
     }
 
     /// What an inode takes.
@@ -592,15 +594,16 @@ impl<'a> Commit<'a> {
             .map_err(|_| Error::corrupt(format_args!("inode {ino}: out of range")))?;
         let _alone = self.state.directories.exclusive(ino);
         let mut inode = self.table.load(number)?;
-        let before = self.holding(&inode);
+        let before = self.holding(&inode)?;
         let format = self.format.of_directory(&inode);
         let (space, table) = (&mut self.space, &mut self.table);
         let outcome = directory::change(space, table, &mut inode, format, change, false);
         let settled = inode.settle_blocks(&self.table.rules);
-        self.holdings.note(before, self.holding(&inode));
+        let after = self.holding(&inode);
+        let counted = after.map(|after| self.holdings.note(before, after));
         let stored = self.table.store(&mut inode);
         self.table.close();
-        outcome.and(settled).and(stored)?;
+        outcome.and(settled).and(counted).and(stored)?;
         Ok(self.settled(&inode))
     }
 

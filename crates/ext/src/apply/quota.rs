@@ -2,12 +2,17 @@
 //!
 //! Each inode of a batch is counted as it was and as it is then. So what the files say is what a
 //! count over all inodes gives, after every commit.
+//!
+//! Values of attributes that lie in inodes of their own (ea_inode) count for each inode that has
+//! the attribute, though several may share one: their clusters, which are among its blocks, and one
+//! inode each. The inodes that hold them count for nobody. (Linux `ext4_xattr_inode_alloc_quota`
+//! and `ext4_get_inode_usage`; e2fsck `check_blocks`.)
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use finefs_ext_disk::Ino as DiskIno;
-use finefs_ext_disk::inode::{Inode, InodeRules};
+use finefs_ext_disk::inode::{InodeFlags, InodeRules};
 use finefs_ext_disk::quota::{
     BLOCK_SIZE, BlockHead, DEPTH, ENTRIES, ENTRY_SIZE, QuotaEntry, QuotaInfo, QuotaKind, ROOT,
     entry_offset, reference_offset,
@@ -17,6 +22,7 @@ use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Ino, Result};
 use super::inode::{InodeEdit, InodeTable};
 use super::map::{self, Run};
 use super::space::Space;
+use super::xattrs;
 use crate::load;
 use crate::load::quota::locate;
 use crate::quota::{Account, Amount, Book, Ledger, QuotaUsage, Quotas, ROOM_BLOCKS};
@@ -28,23 +34,29 @@ pub(super) struct Holding {
     /// User, group, project.
     ids: [u32; 3],
     bytes: u64,
+    /// It, and the values of its attributes that lie in inodes.
+    inodes: u64,
 }
 
 impl Holding {
-    /// What an inode counts for; `None` for the file system's own.
-    pub fn of<B: AsRef<[u8]>>(
-        state: &ExtState,
-        rules: &InodeRules,
-        ino: u32,
-        inode: &Inode<B>,
-    ) -> Option<Holding> {
-        let quotas = state.quotas.get()?;
+    /// What an inode counts for; `None` for the file system's own, and for those that hold values
+    /// of attributes. An error where the device fails.
+    pub fn of(state: &ExtState, rules: &InodeRules, inode: &InodeEdit) -> Result<Option<Holding>> {
+        let Some(quotas) = state.quotas.get() else {
+            return Ok(None);
+        };
+        let (ino, disk) = (inode.ino, &inode.disk);
         let is_own = ino < state.geometry.first_ino.0 && DiskIno(ino) != DiskIno::ROOT
-            || quotas.ledgers().iter().any(|ledger| ledger.ino == ino);
-        (!is_own).then(|| Holding {
-            ids: [inode.uid(), inode.gid(), inode.project().unwrap_or(0)],
-            bytes: inode.blocks_512(rules) * 512,
-        })
+            || quotas.ledgers().iter().any(|ledger| ledger.ino == ino)
+            || disk.flags().contains(InodeFlags::EA_INODE);
+        if is_own {
+            return Ok(None);
+        }
+        Ok(Some(Holding {
+            ids: [disk.uid(), disk.gid(), disk.project().unwrap_or(0)],
+            bytes: disk.blocks_512(rules) * 512,
+            inodes: 1 + xattrs::values_apart(state, rules, inode)?,
+        }))
     }
 }
 
@@ -62,7 +74,7 @@ impl Changes {
             for (ids, id) in self.by_id.iter_mut().zip(holding.ids) {
                 let amount = ids.entry(id).or_default();
                 amount.bytes += sign * holding.bytes as i64;
-                amount.inodes += sign;
+                amount.inodes += sign * holding.inodes as i64;
             }
         }
     }

@@ -3,7 +3,8 @@
 //! Such an inode counts the entries that name it, of inodes and of attribute blocks, in its fields
 //! of other use: the count in the time of change and the version, the value's hash in the access
 //! time. With the last entry it goes. The kernel lets equal values share an inode; here each value
-//! that is set gets one of its own, and what is shared already is counted down.
+//! that is set gets one of its own, and what is shared already is counted down. On quotas it counts
+//! for those who own the entries, not for the owner that it has ([`super::quota`]).
 //!
 //! The number of the inode and the blocks for the value were reserved by the operation that set it
 //! ([`super::reservation`]).

@@ -249,6 +249,46 @@ pub(crate) fn check(
     inline_bytes: Option<u64>,
     attributes: &[(&[u8], &[u8])],
 ) -> Result<()> {
+    last_placed(state, ino, inline_bytes, attributes).map(|_| ())
+}
+
+/// What the value of the last of these attributes, which is set now, takes on quotas: inodes, and
+/// bytes. (A commit moves one out, too, that would have had room if the others had been dealt out
+/// anew.)
+pub(crate) fn value_on_quota(
+    state: &ExtState,
+    ino: Ino,
+    inline_bytes: Option<u64>,
+    attributes: &[(&[u8], &[u8])],
+) -> Result<(u64, u64)> {
+    if state.quotas.get().is_none() || !state.has_value_inodes {
+        return Ok((0, 0));
+    }
+    match last_placed(state, ino, inline_bytes, attributes)? {
+        ValuePlace::Beside => Ok((0, 0)),
+        ValuePlace::Apart { bytes } => {
+            let clusters = u64::from(bytes.div_ceil(cluster_bytes(state)));
+            Ok((1, clusters * u64::from(cluster_bytes(state))))
+        }
+    }
+}
+
+/// Where the value of an attribute goes.
+enum ValuePlace {
+    /// Beside others.
+    Beside,
+    /// Into an inode of its own.
+    Apart { bytes: u32 },
+}
+
+/// Where the value of the last of these attributes goes if all are dealt out; `Error::NoSpace`
+/// where they do not fit.
+fn last_placed(
+    state: &ExtState,
+    ino: Ino,
+    inline_bytes: Option<u64>,
+    attributes: &[(&[u8], &[u8])],
+) -> Result<ValuePlace> {
     let mut all = Vec::with_capacity(attributes.len());
     for (name, value) in attributes {
         if name.len() > xattr::NAME_MAX {
@@ -263,16 +303,21 @@ pub(crate) fn check(
         in_inode,
         block: state.geometry.block_size as usize,
     };
+    let last = attributes.len().checked_sub(1);
+    let placed = |all: &[Owned]| match last.and_then(|at| all.get(at)) {
+        // What is as long as the one that it replaces is taken for that.
+        Some(last) if !matches!(last.value, Value::Bytes(_)) => ValuePlace::Apart {
+            bytes: last.value_bytes() as u32,
+        },
+        _ => ValuePlace::Beside,
+    };
     if place(all.clone(), room).is_some() {
-        return Ok(());
+        return Ok(placed(&all));
     }
     // The one that is set may have an inode of its own.
-    let last = attributes
-        .len()
-        .checked_sub(1)
-        .and_then(|at| all.get_mut(at));
-    if last.is_some_and(|last| last.move_out(state)) && place(all, room).is_some() {
-        return Ok(());
+    let has_moved = last.and_then(|at| all.get_mut(at));
+    if has_moved.is_some_and(|last| last.move_out(state)) && place(all.clone(), room).is_some() {
+        return Ok(placed(&all));
     }
     Err(Error::NoSpace)
 }
@@ -576,11 +621,47 @@ fn counts(
 /// The blocks of values in inodes of their own, in whole clusters: an inode counts them as its own.
 fn blocks_of<'o>(state: &ExtState, attributes: impl Iterator<Item = &'o Owned>) -> i64 {
     let ratio = state.geometry.cluster_ratio;
-    let cluster_bytes = state.geometry.block_size * ratio;
     let stored = attributes.filter_map(Owned::stored);
     stored
-        .map(|stored| i64::from(stored.size.div_ceil(cluster_bytes) * ratio))
+        .map(|stored| i64::from(stored.size.div_ceil(cluster_bytes(state)) * ratio))
         .sum()
+}
+
+fn cluster_bytes(state: &ExtState) -> u32 {
+    state.geometry.block_size * state.geometry.cluster_ratio
+}
+
+/// How many values of an inode's attributes lie in inodes of their own. Attributes that are damaged
+/// have none: they stay as they are. An error where the device fails.
+pub(crate) fn values_apart(state: &ExtState, rules: &InodeRules, inode: &InodeEdit) -> Result<u64> {
+    if !state.has_value_inodes {
+        return Ok(0);
+    }
+    match stored(state, rules, inode) {
+        Ok((in_inode, block)) => {
+            let stored = in_inode.iter().chain(&block).filter_map(Owned::stored);
+            Ok(stored.count() as u64)
+        }
+        Err(error @ Error::Io(_)) => Err(error),
+        Err(_) => Ok(0),
+    }
+}
+
+/// How many inodes an inode counts for on quotas, as it is on the device.
+pub(crate) fn quota_inodes(state: &ExtState, ino: Ino) -> Result<u64> {
+    if state.quotas.get().is_none() || !state.has_value_inodes {
+        return Ok(1);
+    }
+    let table = InodeTable::new(state);
+    let number = u32::try_from(ino.0).map_err(|_| Error::Stale)?;
+    match table.load(number) {
+        Ok(inode) if inode.disk.links_count() > 0 => {
+            Ok(1 + values_apart(state, &table.rules, &inode)?)
+        }
+        Err(error @ Error::Io(_)) => Err(error),
+        // It is not there yet.
+        _ => Ok(1),
+    }
 }
 
 /// True when other inodes have the attribute block too.

@@ -31,6 +31,7 @@ mod memory_account;
 mod mixed_maps;
 mod orphan_faults;
 mod quota_room;
+mod quota_values;
 mod read;
 mod refusals;
 mod times;

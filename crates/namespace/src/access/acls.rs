@@ -219,6 +219,7 @@ impl Namespace {
                 all.push((kind.name(), value));
                 let inline = self.inline_bytes(inode);
                 self.store.check_xattrs(ino, inline, &all)?;
+                self.charge_value(caller, inode, inline, &all)?;
             }
             let mut group = Group::new();
             if value.is_some() || values.contains_key(kind.name()) {

@@ -95,6 +95,10 @@ impl Namespace {
             true => Some(self.reserve(&[Plan::Xattr])?),
             false => None,
         };
+        let inodes = match sets_owner {
+            true => self.store.quota_inodes(ino)?,
+            false => 1,
+        };
         let lock = inode.lock();
         let changes_acl = sets_mode && inode.acl_marks().has(AclKind::Access);
         if changes_acl && reservation.is_none() {
@@ -106,7 +110,7 @@ impl Namespace {
             return Ok(None);
         }
         let after = owned_after(caller, inode, before, change);
-        self.charge_change(caller, inode, before, after)?;
+        self.charge_change(caller, (inode, inodes), before, after)?;
         let touched = self.stamps(inode, change);
         if let Some(reservation) = reservation.filter(|_| changes_acl) {
             let logged = (reservation, &touched[..]);
@@ -160,11 +164,11 @@ impl Namespace {
         self.store.charge(charge, &|| self.log.current())
     }
 
-    /// EDQUOT unless the owners that get an inode may have it.
+    /// EDQUOT unless the owners that get an inode, which counts for so many, may have it.
     pub(crate) fn charge_change(
         &self,
         caller: &Caller,
-        inode: &Inode,
+        (inode, inodes): (&Inode, u64),
         before: Ownership,
         after: Ownership,
     ) -> Result<()> {
@@ -173,7 +177,7 @@ impl Namespace {
             uid: changed(before.uid, after.uid),
             gid: changed(before.gid, after.gid),
             project: changed(before.project, after.project),
-            inodes: 1,
+            inodes,
             bytes: inode.sectors() * 512,
             is_privileged: caller.uid == 0,
         };

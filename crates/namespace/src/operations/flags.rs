@@ -57,6 +57,10 @@ impl Namespace {
             true => None,
             false => Some(self.names_to_change(inode, special, guard)?),
         };
+        let inodes = match project.is_some() {
+            true => self.store.quota_inodes(ino)?,
+            false => 1,
+        };
         let encrypting = self.encrypting(inode, special)?;
         let resize = names.map(NameTable::lock_resize);
         let whole = (names.zip(resize.as_ref())).map(|(table, resize)| Request::Whole {
@@ -83,7 +87,7 @@ impl Namespace {
             project: project.unwrap_or(before.project),
             ..before
         };
-        self.charge_change(caller, inode, before, to)?;
+        self.charge_change(caller, (inode, inodes), before, to)?;
         let mut blocks = 0;
         if let Some((values, reservation)) = encrypting
             && !before.flags.contains(FileFlags::ENCRYPTED)

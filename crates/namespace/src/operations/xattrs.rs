@@ -6,7 +6,7 @@
 use crate::access::acls::{is_root_or_member, may_keep_setgid};
 use crate::access::permission::{READ, WRITE, check_owner, check_unrestricted};
 use crate::base::error::{Error, Result};
-use crate::base::store::Plan;
+use crate::base::store::{Charge, Plan};
 use crate::base::types::{Caller, FileKind, Ino};
 use crate::commit::oplog::Record;
 use crate::inode::acl::AclKind;
@@ -139,13 +139,14 @@ impl Namespace {
             let operation = self.begin_change(Call::Xattr)?;
             let inode = self.inode(ino, &operation.guard)?;
             self.check_name(caller, inode, name, WRITE)?;
-            self.change_xattr_of(inode, name, value, mode)
+            self.change_xattr_of(caller, inode, name, value, mode)
         })
     }
 
     /// The change itself, within an operation that has taken no lock yet.
     fn change_xattr_of(
         &self,
+        caller: &Caller,
         inode: &Inode,
         name: &[u8],
         value: Option<&[u8]>,
@@ -190,6 +191,7 @@ impl Namespace {
             after.push((name, value));
             let inline = self.inline_bytes(inode);
             self.store.check_xattrs(inode.ino, inline, &after)?;
+            self.charge_value(caller, inode, inline, &after)?;
         }
         let record = || Record::Xattr {
             ino: inode.ino,
@@ -207,13 +209,47 @@ impl Namespace {
         Ok(())
     }
 
+    /// EDQUOT unless the owner of an inode may have what the value of the last of these attributes
+    /// takes of its own. What it replaces counts until the commit, as in the kernel, which frees it
+    /// later.
+    pub(crate) fn charge_value(
+        &self,
+        caller: &Caller,
+        inode: &Inode,
+        inline_bytes: Option<u64>,
+        attributes: &[(&[u8], &[u8])],
+    ) -> Result<()> {
+        if (attributes.last()).is_none_or(|(_, value)| value.len() < LARGE_VALUE) {
+            return Ok(());
+        }
+        let (inodes, bytes) = (self.store).value_on_quota(inode.ino, inline_bytes, attributes)?;
+        if inodes == 0 {
+            return Ok(());
+        }
+        let owner = inode.ownership();
+        self.charge(&Charge {
+            uid: Some(owner.uid),
+            gid: Some(owner.gid),
+            project: Some(owner.project),
+            inodes,
+            bytes,
+            is_privileged: caller.uid == 0,
+        })
+    }
+
     /// Takes the capabilities of a file away, within an operation that has taken no lock yet (Linux
     /// `cap_inode_killpriv`). Attributes that cannot be read hold none, as in Linux.
     pub(crate) fn take_capabilities(&self, inode: &Inode) -> Result<()> {
         if !self.may_have_capabilities(inode).unwrap_or(false) {
             return Ok(());
         }
-        match self.change_xattr_of(inode, CAPABILITIES, None, XattrMode::Replace) {
+        match self.change_xattr_of(
+            &Caller::root(),
+            inode,
+            CAPABILITIES,
+            None,
+            XattrMode::Replace,
+        ) {
             // Somebody else did.
             Err(Error::NoAttribute) => Ok(()),
             outcome => outcome,
