@@ -14,7 +14,8 @@ use finefs_namespace::{
 };
 use finefs_sim::{RecordingDevice, Request};
 
-use crate::image::{assert_clean, debugfs, make_ext4};
+use crate::image::{assert_clean, debugfs, make_ext4, run};
+use crate::kernel_mount::KernelMount;
 use crate::trial;
 
 const USER: u32 = 1000;
@@ -320,6 +321,48 @@ fn values_that_files_share_count_for_each() {
     mounted.unset(three, "large");
     mounted.commit();
     assert_eq!((mounted.inodes(USER), mounted.inodes(OTHER)), (2, 1));
+    mounted.end();
+}
+
+/// Equal values share an inode when the kernel sets them. (Quotas come later: not every kernel has
+/// them.)
+#[test]
+fn values_that_files_of_the_kernel_share_count_for_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = make_ext4(directory.path(), "-b 4096 -O ea_inode,orphan_file");
+    let place = directory.path().join("mount");
+    let Some(mount) = KernelMount::new(&image, &place, "loop,rw") else {
+        return;
+    };
+    let value = "v".repeat(20_000);
+    for number in 0..6 {
+        let path = place.join(format!("file {number}"));
+        fs::write(&path, "content").unwrap();
+        let owner = Some(if number % 2 == 0 { USER } else { OTHER });
+        std::os::unix::fs::chown(&path, owner, Some(GROUP)).unwrap();
+        for name in ["user.one", "user.other"] {
+            let set = ["-n", name, "-v", &value];
+            let set = Command::new("setfattr").args(set).arg(&path).status();
+            assert!(set.unwrap().success());
+        }
+    }
+    drop(mount);
+    run(Command::new("tune2fs").args(["-O", "quota"]).arg(&image));
+    repair(&image);
+    let mounted = Mounted::new(&image);
+    let has = || (mounted.inodes(USER), mounted.inodes(OTHER));
+    assert_eq!(has(), (9, 9));
+    let file = |number: u32| mounted.ino(&format!("file {number}"));
+    mounted.give(file(0), OTHER, GROUP).unwrap();
+    mounted.commit();
+    assert_eq!(has(), (6, 12));
+    mounted.unset(file(1), "one");
+    mounted.set(file(2), "one", 30_000).unwrap();
+    mounted.remove("file 3");
+    mounted.namespace.forget(file(4), 1);
+    mounted.remove("file 4");
+    mounted.commit();
+    assert_eq!(has(), (3, 8));
     mounted.end();
 }
 
