@@ -61,7 +61,7 @@ pub(crate) fn begin_directory(state: &ExtState, dir: Ino, xattrs: &[(&[u8], &[u8
     };
     note_new(keyring, dir, FileKind::Directory, (policy, nonce))?;
     let is_open = || match encryption::protection(state, dir)? {
-        Protection::Open(_) => apply::check_xattrs(state, dir, None, xattrs),
+        Protection::Open(_) => apply::check_xattrs(state, dir, None, xattrs).map(|_| ()),
         Protection::Plain | Protection::Locked => Err(Error::NoKey),
     };
     is_open().inspect_err(|_| keyring.forget(dir))

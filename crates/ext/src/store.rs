@@ -564,17 +564,8 @@ impl Store for ExtStore {
         ino: Ino,
         inline_bytes: Option<u64>,
         xattrs: &[(&[u8], &[u8])],
-    ) -> Result<()> {
+    ) -> Result<Charge> {
         apply::check_xattrs(&self.state, ino, inline_bytes, xattrs)
-    }
-
-    fn value_on_quota(
-        &self,
-        ino: Ino,
-        inline_bytes: Option<u64>,
-        xattrs: &[(&[u8], &[u8])],
-    ) -> Result<(u64, u64)> {
-        apply::value_on_quota(&self.state, ino, inline_bytes, xattrs)
     }
 
     fn quota_inodes(&self, ino: Ino) -> Result<u64> {

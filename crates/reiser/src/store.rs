@@ -6,7 +6,7 @@ use std::sync::Arc;
 use finefs_block::BlockDevice;
 use finefs_buffers::{CACHED_BYTES_MAX, DataMode};
 use finefs_namespace::{
-    Batch, BatchCost, BlockNo, BlockRun, Captured, Committed, ContentPlace, DirectoryImage, Error,
+    Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, ContentPlace, DirectoryImage, Error,
     Extent, FileKind, Geometry, Goal, ID_MAX, Identity, Ino, InodeForm, InodeImage, NameClasses,
     Plan, Result, StatFs, Store, write_padded,
 };
@@ -309,10 +309,10 @@ impl Store for ReiserStore {
         }
     }
 
-    fn check_xattrs(&self, _: Ino, _: Option<u64>, xattrs: &[(&[u8], &[u8])]) -> Result<()> {
+    fn check_xattrs(&self, _: Ino, _: Option<u64>, xattrs: &[(&[u8], &[u8])]) -> Result<Charge> {
         self.mounted.writing()?;
         if xattrs.is_empty() {
-            return Ok(());
+            return Ok(Charge::default());
         }
         if let Some(classes) = self.geometry.name_classes
             && xattrs.len() > classes.names_max as usize
@@ -327,7 +327,7 @@ impl Store for ReiserStore {
                 }
             }
         }
-        Ok(())
+        Ok(Charge::default())
     }
 
     fn commit(&self, batch: Batch, captured: &Captured<'_>) -> Result<Committed> {

@@ -100,9 +100,7 @@ use map::{LOGICAL_END, Run};
 use pieces::{Piece, cut};
 pub(crate) use reservation::{reserve, unreserve};
 use space::Space;
-pub(crate) use xattrs::{
-    check as check_xattrs, has_room_for_project, quota_inodes, value_on_quota,
-};
+pub(crate) use xattrs::{check as check_xattrs, has_room_for_project, quota_inodes};
 
 /// Symbolic links up to this many bytes lie in their inodes.
 pub(crate) const FAST_SYMLINK_MAX: usize = finefs_ext_disk::inode::BLOCK_AREA_SIZE - 1;

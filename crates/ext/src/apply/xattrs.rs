@@ -8,7 +8,7 @@ use finefs_ext_disk::fscrypt;
 use finefs_ext_disk::inode::{BLOCK_AREA_SIZE, INODE_SIZE_MIN, InodeRules};
 use finefs_ext_disk::xattr::{self, NameIndex, Xattr, XattrRegion, XattrValue};
 use finefs_ext_disk::{Ino as DiskIno, PhysBlock, acl};
-use finefs_namespace::{Error, Ino, Result};
+use finefs_namespace::{Charge, Error, Ino, Result};
 
 use super::inode::{InodeEdit, InodeTable};
 use super::space::Space;
@@ -242,53 +242,14 @@ pub(crate) fn inline_room(inode: &InodeEdit) -> Result<Option<usize>> {
 }
 
 /// Checks that these attributes fit into an inode, which may not be on the device yet, beside a
-/// content of so many bytes.
+/// content of so many bytes. Gives what the value of the last takes on quotas if it is set now. (A
+/// commit gives an inode to one, too, that has room only if the others are dealt out anew.)
 pub(crate) fn check(
     state: &ExtState,
     ino: Ino,
     inline_bytes: Option<u64>,
     attributes: &[(&[u8], &[u8])],
-) -> Result<()> {
-    last_placed(state, ino, inline_bytes, attributes).map(|_| ())
-}
-
-/// What the value of the last of these attributes, which is set now, takes on quotas: inodes, and
-/// bytes. (A commit moves one out, too, that would have had room if the others had been dealt out
-/// anew.)
-pub(crate) fn value_on_quota(
-    state: &ExtState,
-    ino: Ino,
-    inline_bytes: Option<u64>,
-    attributes: &[(&[u8], &[u8])],
-) -> Result<(u64, u64)> {
-    if state.quotas.get().is_none() || !state.has_value_inodes {
-        return Ok((0, 0));
-    }
-    match last_placed(state, ino, inline_bytes, attributes)? {
-        ValuePlace::Beside => Ok((0, 0)),
-        ValuePlace::Apart { bytes } => {
-            let clusters = u64::from(bytes.div_ceil(cluster_bytes(state)));
-            Ok((1, clusters * u64::from(cluster_bytes(state))))
-        }
-    }
-}
-
-/// Where the value of an attribute goes.
-enum ValuePlace {
-    /// Beside others.
-    Beside,
-    /// Into an inode of its own.
-    Apart { bytes: u32 },
-}
-
-/// Where the value of the last of these attributes goes if all are dealt out; `Error::NoSpace`
-/// where they do not fit.
-fn last_placed(
-    state: &ExtState,
-    ino: Ino,
-    inline_bytes: Option<u64>,
-    attributes: &[(&[u8], &[u8])],
-) -> Result<ValuePlace> {
+) -> Result<Charge> {
     let mut all = Vec::with_capacity(attributes.len());
     for (name, value) in attributes {
         if name.len() > xattr::NAME_MAX {
@@ -304,22 +265,30 @@ fn last_placed(
         block: state.geometry.block_size as usize,
     };
     let last = attributes.len().checked_sub(1);
-    let placed = |all: &[Owned]| match last.and_then(|at| all.get(at)) {
-        // What is as long as the one that it replaces is taken for that.
-        Some(last) if !matches!(last.value, Value::Bytes(_)) => ValuePlace::Apart {
-            bytes: last.value_bytes() as u32,
-        },
-        _ => ValuePlace::Beside,
-    };
+    let charge = |all: &[Owned]| last.and_then(|at| all.get(at)).map(|x| charge_of(state, x));
     if place(all.clone(), room).is_some() {
-        return Ok(placed(&all));
+        return Ok(charge(&all).unwrap_or_default());
     }
     // The one that is set may have an inode of its own.
     let has_moved = last.and_then(|at| all.get_mut(at));
     if has_moved.is_some_and(|last| last.move_out(state)) && place(all.clone(), room).is_some() {
-        return Ok(placed(&all));
+        return Ok(charge(&all).unwrap_or_default());
     }
     Err(Error::NoSpace)
+}
+
+/// What the value of an attribute takes on quotas, where it lies in an inode of its own. (One that
+/// is as long as what it replaces is taken for that, which counts as much.)
+fn charge_of(state: &ExtState, attribute: &Owned) -> Charge {
+    if matches!(attribute.value, Value::Bytes(_)) {
+        return Charge::default();
+    }
+    let cluster_bytes = cluster_bytes(state) as usize;
+    Charge {
+        inodes: 1,
+        bytes: attribute.value_bytes().next_multiple_of(cluster_bytes) as u64,
+        ..Charge::default()
+    }
 }
 
 /// The encryption context of an inode that is not on the device yet.

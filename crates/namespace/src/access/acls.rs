@@ -218,8 +218,8 @@ impl Namespace {
                     others.map(|(name, value)| (&**name, &**value)).collect();
                 all.push((kind.name(), value));
                 let inline = self.inline_bytes(inode);
-                self.store.check_xattrs(ino, inline, &all)?;
-                self.charge_value(caller, inode, inline, &all)?;
+                let charge = self.store.check_xattrs(ino, inline, &all)?;
+                self.charge_value(caller, inode, charge)?;
             }
             let mut group = Group::new();
             if value.is_some() || values.contains_key(kind.name()) {

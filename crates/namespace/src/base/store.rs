@@ -614,30 +614,17 @@ pub trait Store: Send + Sync + 'static {
     fn unreserve(&self, blocks: u64);
 
     /// Checks that an inode's xattrs, as they would be, fit (ENOSPC, E2BIG or ERANGE if not),
-    /// beside a content of so many bytes in the inode, if there is one.
+    /// beside a content of so many bytes in the inode, if there is one. Gives what the value of the
+    /// last, if that is set now, takes of its own on quotas: inodes and bytes, of nobody yet.
     fn check_xattrs(
         &self,
         ino: Ino,
         inline_bytes: Option<u64>,
         xattrs: &[(&[u8], &[u8])],
-    ) -> Result<()>;
+    ) -> Result<Charge>;
 
-    /// What the value of the last of these xattrs, which is set now, takes of its own on quotas:
-    /// inodes, and bytes.
-    fn value_on_quota(
-        &self,
-        ino: Ino,
-        inline_bytes: Option<u64>,
-        xattrs: &[(&[u8], &[u8])],
-    ) -> Result<(u64, u64)> {
-        let _ = (ino, inline_bytes, xattrs);
-        Ok((0, 0))
-    }
-
-    /// How many inodes an inode counts for on quotas, as of the last commit: those that hold values
-    /// of its xattrs are its owner's.
-    fn quota_inodes(&self, ino: Ino) -> Result<u64> {
-        let _ = ino;
+    /// How many inodes one counts for on quotas, as of the last commit: with those of its values.
+    fn quota_inodes(&self, _ino: Ino) -> Result<u64> {
         Ok(1)
     }
 

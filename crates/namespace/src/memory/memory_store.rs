@@ -27,7 +27,7 @@ use crate::base::classes;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::store::{
-    Batch, BlockRun, Captured, Committed, DirectoryImage, Extent, Geometry, Goal, Identity,
+    Batch, BlockRun, Captured, Charge, Committed, DirectoryImage, Extent, Geometry, Goal, Identity,
     InodeForm, InodeImage, Plan, Store,
 };
 use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times, Timestamp};
@@ -398,8 +398,8 @@ impl Store for MemoryStore {
         _ino: Ino,
         _inline_bytes: Option<u64>,
         _xattrs: &[(&[u8], &[u8])],
-    ) -> Result<()> {
-        Ok(())
+    ) -> Result<Charge> {
+        Ok(Charge::default())
     }
 
     fn commit(&self, _batch: Batch, _captured: &Captured<'_>) -> Result<Committed> {

@@ -98,7 +98,7 @@ impl Namespace {
             let size = Some(content.len() as u64);
             match self.store.check_xattrs(inode.ino, size, &views) {
                 Err(Error::NoSpace) => return Ok(false),
-                outcome => outcome?,
+                outcome => _ = outcome?,
             }
         }
         let size_bytes = content.len() as u64;

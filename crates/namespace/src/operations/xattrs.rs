@@ -190,8 +190,8 @@ impl Namespace {
                 .collect();
             after.push((name, value));
             let inline = self.inline_bytes(inode);
-            self.store.check_xattrs(inode.ino, inline, &after)?;
-            self.charge_value(caller, inode, inline, &after)?;
+            let charge = self.store.check_xattrs(inode.ino, inline, &after)?;
+            self.charge_value(caller, inode, charge)?;
         }
         let record = || Record::Xattr {
             ino: inode.ino,
@@ -209,21 +209,10 @@ impl Namespace {
         Ok(())
     }
 
-    /// EDQUOT unless the owner of an inode may have what the value of the last of these attributes
-    /// takes of its own. What it replaces counts until the commit, as in the kernel, which frees it
-    /// later.
-    pub(crate) fn charge_value(
-        &self,
-        caller: &Caller,
-        inode: &Inode,
-        inline_bytes: Option<u64>,
-        attributes: &[(&[u8], &[u8])],
-    ) -> Result<()> {
-        if (attributes.last()).is_none_or(|(_, value)| value.len() < LARGE_VALUE) {
-            return Ok(());
-        }
-        let (inodes, bytes) = (self.store).value_on_quota(inode.ino, inline_bytes, attributes)?;
-        if inodes == 0 {
+    /// EDQUOT unless the owner of an inode may have what the value of an attribute takes of its own.
+    /// The kernel, too, asks for it before what it replaces is free.
+    pub(crate) fn charge_value(&self, caller: &Caller, inode: &Inode, value: Charge) -> Result<()> {
+        if value.inodes == 0 {
             return Ok(());
         }
         let owner = inode.ownership();
@@ -231,9 +220,8 @@ impl Namespace {
             uid: Some(owner.uid),
             gid: Some(owner.gid),
             project: Some(owner.project),
-            inodes,
-            bytes,
             is_privileged: caller.uid == 0,
+            ..value
         })
     }
 

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use finefs::front_end::namespace::{
-    Batch, BlockNo, BlockRun, Captured, Committed, DirectoryImage, Extent, FileKind, Geometry,
-    Goal, Ino, InodeImage, Plan, Result, StatFs, Store,
+    Batch, BlockNo, BlockRun, Captured, Charge, Committed, DirectoryImage, Extent, FileKind,
+    Geometry, Goal, Ino, InodeImage, Plan, Result, StatFs, Store,
 };
 
 use finefs_workloads::now_ns;
@@ -168,7 +168,7 @@ impl<S: Store> Store for OnDevice<S> {
         ino: Ino,
         inline_bytes: Option<u64>,
         xattrs: &[(&[u8], &[u8])],
-    ) -> Result<()> {
+    ) -> Result<Charge> {
         self.store.check_xattrs(ino, inline_bytes, xattrs)
     }
 

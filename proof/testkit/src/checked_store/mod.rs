@@ -553,8 +553,8 @@ impl Store for CheckedStore {
         _ino: Ino,
         _inline_bytes: Option<u64>,
         _xattrs: &[(&[u8], &[u8])],
-    ) -> Result<()> {
-        Ok(())
+    ) -> Result<Charge> {
+        Ok(Charge::default())
     }
 
     fn commit(&self, batch: Batch, captured: &Captured<'_>) -> Result<Committed> {
