@@ -11,10 +11,10 @@
 //!    inodes that they count.
 //! 2. Only where something is limited is anything noted between commits.
 //! 3. Nobody has more than a hard limit allows, but for what the metadata of mappings and
-//!    directories takes, operations that a commit cuts off between asking and logging, and values of
-//!    attributes in inodes that are not charged: those that a new inode inherits, those that only
-//!    the commit finds no room for beside the others, and, with a new owner, those set since the
-//!    last commit.
+//!    directories takes, operations that a commit cuts off between asking and logging, and values
+//!    of attributes in inodes that are not charged: those that a new inode inherits, those that
+//!    only the commit finds no room for beside the others, and, with a new owner, those set since
+//!    the last commit.
 //!
 //! # Locking
 //! `ext.quota` (74): the book of a ledger. One at a time, never over I/O.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use finefs_block::BlockDevice;
 use finefs_buffers::{CACHED_BYTES_MAX, DataMode};
 use finefs_namespace::{
-    Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, ContentPlace, DirectoryImage, Error,
-    Extent, FileKind, Geometry, Goal, ID_MAX, Identity, Ino, InodeForm, InodeImage, NameClasses,
-    Plan, Result, StatFs, Store, write_padded,
+    Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, ContentPlace, DirectoryImage,
+    Error, Extent, FileKind, Geometry, Goal, ID_MAX, Identity, Ino, InodeForm, InodeImage,
+    NameClasses, Plan, Result, StatFs, Store, write_padded,
 };
 use finefs_reiser_disk::directory::NAME_MAX;
 use finefs_reiser_disk::hash::{GENERATION_MAX, NameHash};

@@ -209,8 +209,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// EDQUOT unless the owner of an inode may have what the value of an attribute takes of its own.
-    /// The kernel, too, asks for it before what it replaces is free.
+    /// EDQUOT unless the owner of an inode may have what the value of an attribute takes of its
+    /// own. The kernel, too, asks for it before what it replaces is free.
     pub(crate) fn charge_value(&self, caller: &Caller, inode: &Inode, value: Charge) -> Result<()> {
         if value.inodes == 0 {
             return Ok(());
