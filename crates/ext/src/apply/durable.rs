@@ -1,12 +1,12 @@
 //! The end of a commit: file data and changed buffers become durable.
 //!
 //! Ordered data goes first, so that nothing durable refers to a block that has not what its file
-//! says ([`finefs_buffers::DataMode`]). Then
-//! the buffers: with a journal they go into it as one transaction, and then to their places; see
-//! [`crate::journal::writer`]. Without one they go to their places at once, in an order that lets
-//! e2fsck keep every name that was durable before: first blocks that nothing durable refers to,
-//! then inodes, then what refers to both. (So where a directory's entries move to new blocks, they
-//! are there before they vanish from the old one; e2fsck takes those that are in both out of one.)
+//! says ([`finefs_buffers::DataMode`]). Then the buffers: with a journal they go into it as one
+//! transaction, and then to their places; see [`crate::journal::writer`]. Without one they go to
+//! their places at once, in an order that lets e2fsck keep every name that was durable before:
+//! first blocks that nothing durable refers to, then inodes, then what refers to both. (So where a
+//! directory's entries move to new blocks, they are there before they vanish from the old one;
+//! e2fsck takes those that are in both out of one.)
 
 use finefs_ext_disk::superblock::State;
 use finefs_namespace::{BlockRun, CommitThreads, Error, Result};
@@ -36,7 +36,7 @@ pub(crate) fn write(state: &ExtState, space: &Space<'_>, threads: CommitThreads)
 }
 
 /// As [`write`] where there are no buffers to write.
-pub(crate) fn write_data(state: &ExtState) -> Result<bool> {
+pub(crate) fn sync_ordered_data(state: &ExtState) -> Result<bool> {
     let keeps_data = state.data.write_ordered()?;
     state.data.flush()?;
     Ok(keeps_data)

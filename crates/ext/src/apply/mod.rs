@@ -117,7 +117,7 @@ pub(crate) fn commit(
     let mut postponed = std::mem::take(&mut *state.postponed.lock());
     if batch.is_empty() && !postponed.is_there {
         settle_quotas(state, batch.generation);
-        return durable::write_data(state).map(|keeps_data| Committed {
+        return durable::sync_ordered_data(state).map(|keeps_data| Committed {
             keeps_data,
             ..Committed::default()
         });

@@ -67,7 +67,8 @@ random_operations_on! {
     ext4_quota: "-t ext4 -b 4096 -O quota";
     ext4_quota_1k: "-t ext4 -b 1024 -O quota,project -E quotatype=usrquota:grpquota:prjquota";
     ext4_quota_ea_inode: "-t ext4 -b 1024 -O quota,ea_inode";
-    ext4_quota_ea_inode_4k: "-t ext4 -b 4096 -O quota,project,ea_inode,inline_data,orphan_file -E quotatype=usrquota:grpquota:prjquota";
+    ext4_quota_ea_inode_4k: "-t ext4 -b 4096 -O quota,project,ea_inode,inline_data,orphan_file \
+        -E quotatype=usrquota:grpquota:prjquota";
     ext4_64k: "-F -t ext4 -b 65536";
 }
 

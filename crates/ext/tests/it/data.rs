@@ -6,8 +6,10 @@ use std::sync::Arc;
 use crate::image::make;
 use finefs_block::{BlockDevice, MemoryDevice};
 use finefs_ext::{ExtOptions, ExtStore};
-use finefs_namespace::{BlockNo, BlockRun, Error, Goal, Ino, Store};
-use finefs_sim::{Fault, FaultDevice, FaultOn};
+use finefs_namespace::{
+    BlockNo, BlockRun, Caller, Error, Goal, Ino, Namespace, Options, Store, SyncScope,
+};
+use finefs_sim::{Fault, FaultDevice, FaultOn, RecordingDevice, Request};
 
 const BLOCK: usize = 1024;
 
@@ -144,4 +146,71 @@ fn freed_blocks_leave_the_cache() {
         store.release_blocks(run);
     }
     store.close().unwrap();
+}
+
+/// What went to the device since the last look: whether bytes of this value did, and how many
+/// flushes.
+fn sent(device: &RecordingDevice, value: u8) -> (bool, usize) {
+    let requests = device.take_recorded().requests;
+    let flushes = requests.iter().filter(|it| **it == Request::Flush).count();
+    (has_run(&requests, value), flushes)
+}
+
+fn has_run(requests: &[Request], value: u8) -> bool {
+    requests.iter().any(|request| match request {
+        Request::Write { data, .. } => data.windows(500).any(|part| part == [value; 500]),
+        _ => false,
+    })
+}
+
+#[test]
+fn a_sync_writes_what_was_overwritten_of_its_file_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = make(directory.path(), "4M", &["-t", "ext4", "-b", "1024"]);
+    let device = Arc::new(RecordingDevice::new(fs::read(&path).unwrap()));
+    let store = ExtStore::open(device.clone(), &ExtOptions::default()).unwrap();
+    let ns = Namespace::without_thread(Arc::new(store), Options::default()).unwrap();
+    let [one, other] = [&b"one"[..], b"other"].map(|name| {
+        let made = ns.create_file(&Caller::root(), ns.root(), name, 0o644);
+        let ino = made.unwrap().ino;
+        ns.write(ino, 0, &[1; 3000]).unwrap();
+        ino
+    });
+    ns.sync().unwrap();
+    device.take_recorded();
+
+    // A commit for another file, of which bytes were appended.
+    ns.write(one, 0, &[0xa1; 1000]).unwrap();
+    ns.append(other, &[0xa2; 1000]).unwrap();
+    ns.sync_file(other, SyncScope::All).unwrap();
+    assert!(!has_run(&device.recorded().requests, 0xa1));
+    assert!(sent(&device, 0xa2).0);
+    // It is read from memory, and goes out with its own sync, by one flush: it is committed.
+    let mut read = [0; 1000];
+    ns.read(one, 0, &mut read).unwrap();
+    assert_eq!(read, [0xa1; 1000]);
+    ns.sync_file(one, SyncScope::Data).unwrap();
+    assert_eq!(sent(&device, 0xa1), (true, 1));
+    ns.sync_file(one, SyncScope::Data).unwrap();
+    assert_eq!(sent(&device, 0xa1), (false, 0));
+
+    // Where its sync commits, the commit's flushes are enough.
+    ns.append(one, &[0xa3; 1000]).unwrap();
+    ns.sync_file(one, SyncScope::All).unwrap();
+    let (_, by_commit) = sent(&device, 0xa3);
+    ns.write(one, 0, &[0xa4; 1000]).unwrap();
+    ns.append(one, &[0xa3; 1000]).unwrap();
+    ns.sync_file(one, SyncScope::All).unwrap();
+    assert_eq!(sent(&device, 0xa4), (true, by_commit));
+
+    // A sync of everything has it all.
+    ns.write(one, 0, &[0xa5; 1000]).unwrap();
+    ns.append(other, &[0xa2; 1000]).unwrap();
+    ns.sync_file(other, SyncScope::All).unwrap();
+    assert!(!sent(&device, 0xa5).0);
+    ns.sync().unwrap();
+    assert!(sent(&device, 0xa5).0);
+    ns.sync_file(one, SyncScope::Data).unwrap();
+    assert!(!sent(&device, 0xa5).0);
+    ns.shut_down().unwrap();
 }

@@ -1,6 +1,7 @@
 //! Flushes of the device, numbered in the order in which they begin: who has written something to
-//! the device learns from the numbers whether a flush has made it durable, and who did that does
-//! not matter. The kernel does so with `jbd2_trans_will_send_data_barrier`.
+//! the device learns from the numbers whether a flush has made it durable, whichever thread asked
+//! for that flush. (Linux `ext4_sync_file` asks the journal the same, by
+//! `jbd2_trans_will_send_data_barrier`.)
 
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 

@@ -3,7 +3,7 @@
 //! | rule | where |
 //! |---|---|
 //! | dependencies point downward only, of packages and of the namespace's folders | [`layers`] |
-//! | no circles between the modules of a package or folder, but for those that are excused | [`circles`] |
+//! | no circles between modules of a package or folder, but those excused | [`circles`] |
 //! | banned names, each with its replacement; `unsafe` only in listed modules | [`names`] |
 //! | no dead or long files, every file says what it is; no wide comments and prose | [`files`] |
 //! | tables of modules and "May use" in heads agree with the code | [`heads`] |
