@@ -436,6 +436,9 @@ fn a_server_is_confined() {
         ("setuid=owner", "option setuid"),
         ("umask=077", "only a mount shows"),
         ("gid=5", "only a mount shows"),
+        ("nosuid,allow_other", "option allow_other: only of a mount"),
+        ("threads=2", "only of a mount"),
+        ("auto_unmount", "only of a mount"),
     ] {
         let refused = run(&["serve", "-f", "-o", option, &image]);
         assert!(text(&refused.stderr).contains(said), "{refused:?}");

@@ -36,8 +36,7 @@
 //!    loaded.
 //!
 //! # Locking
-//! See `state`. The order is: `buffers.group` (60), `ext.quota` (74), `ext.superblock` (75),
-//! `buffers.shard` (80), `buffers.write_out` and `buffers.behind` (81), `buffers.data_cache` (82).
+//! See `state`.
 
 pub mod error;
 pub mod features;

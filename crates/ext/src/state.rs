@@ -11,10 +11,10 @@
 //!
 //! # Locking
 //! ```text
-//! (the namespace's locks: up to 59)
+//! (the namespace's locks)
 //!   ext.directories        directories: a commit changes one, others look for names in it
 //!   ext.shared_xattrs      blocks of attributes that inodes share, in a commit
-//!   buffers.group ...      the writing side: block groups, 60 to 69
+//!   buffers.group          the writing side: block groups
 //!     ext.quota            what users, groups and projects have
 //!     ext.superblock       fields of the superblock
 //!       ext.journal        the writer of the journal; a leaf
@@ -26,6 +26,7 @@
 //!       buffers.write_out  whether somebody makes room for file data; a leaf
 //!       buffers.behind     pieces of large files that wait to be written out; a leaf
 //!       buffers.data_cache a shard of the file data in memory; a leaf
+//!       ext.shadow         what a replay of fast commits wrote in memory; a leaf
 //! ```
 
 use std::collections::HashSet;

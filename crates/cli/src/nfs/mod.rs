@@ -178,6 +178,7 @@ impl Serve {
         }
         let (mut options, _) = MountOptions::default().changed_by(&lists, false)?;
         options.check_for(self.memory)?;
+        MountOptions::check_for_serving(&self.options)?;
         if options.run_as.is_some() {
             let line = "option setuid: run finefs serve as that user; it needs no root";
             return Err(Failure::new(line));

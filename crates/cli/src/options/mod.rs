@@ -1,14 +1,15 @@
 //! The options of `-o`: those of mount(8), the kernel's ext4, fuse2fs and mount.fuse3.
 //!
-//! One table has them all (`table`, of rows, `row`): what is done, what is ignored and why that
-//! does no harm, what is refused and why. What is not in it is an error that names the option: a
-//! typing error must not silently mount something different. Of options that contradict each other
-//! the last one counts, as with mount(8).
+//! One table has them all (`table` and `without_effect`, of rows, `row`): what is done, what is
+//! ignored and why that does no harm, what is refused and why. What is not in it is an error that
+//! names the option: a typing error must not silently mount something different. Of options that
+//! contradict each other the last one counts, as with mount(8).
 
 mod page;
 mod row;
 mod table;
 mod values;
+mod without_effect;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -211,6 +212,31 @@ impl MountOptions {
             self.offset_bytes = bytes;
         }
         Ok(disk)
+    }
+
+    /// Fails where an option asks for what only a mount has.
+    pub(crate) fn check_for_serving(lists: &[String]) -> CliResult<()> {
+        for word in lists.iter().flat_map(|list| split(list)) {
+            let (one, _) = MountOptions::default().changed_by(&[&word], false)?;
+            if one.is_of_mounts() {
+                return Err(Failure::new(format!("option {word}: only of a mount")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something is not as by default that only a mount has.
+    fn is_of_mounts(&self) -> bool {
+        // What the namespace heeds as well.
+        let heeded = finefs_fuse::Options {
+            is_read_only: self.kernel.is_read_only,
+            is_synchronous: self.kernel.is_synchronous,
+            is_directory_synchronous: self.kernel.is_directory_synchronous,
+            atime: self.kernel.atime,
+            notes_directories: self.kernel.notes_directories,
+            ..finefs_fuse::Options::default()
+        };
+        self.kernel != heeded || self.is_auto_unmounted || self.is_remount
     }
 
     /// Fails where an option speaks of something else than what is to be mounted.

@@ -59,8 +59,8 @@
 //!
 //! # Locking
 //! The threads take the locks of the allocator, of the superblock, of the groups and of the buffer
-//! cache, one at a time and never over I/O. Only `ext.shared_xattrs` is held over others and over
-//! I/O.
+//! cache, one at a time and never over I/O. Only `ext.directories` and `ext.shared_xattrs` are held
+//! over others and over I/O.
 
 mod batch_cost;
 mod directory;
