@@ -138,7 +138,7 @@ impl Mmp {
             mmp::SEQUENCE_CLEAN => {}
             mmp::SEQUENCE_FSCK => return Err(in_use(&found, "is being checked")),
             _ => {
-                log::info!(
+                log::warn!(
                     "{}: waiting for {} s: it may be in use elsewhere",
                     device.describe(),
                     wait.as_secs()
