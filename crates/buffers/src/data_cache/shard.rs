@@ -25,8 +25,9 @@
 //!    that is zero says without a lock that none of its blocks is there.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU8;
 
+use finefs_locks::primitive::atomic::{AtomicBool, AtomicUsize, Ordering};
 use finefs_namespace::NumberMap;
 use zerocopy::FromZeros;
 
@@ -68,6 +69,7 @@ pub(super) struct Shard {
     dirty: AtomicUsize,
     /// Some of them may be ordered: written under the lock.
     may_have_ordered: AtomicBool,
+    /// Always of std: made of zero pages, which the atomics of schedulers are not.
     filter: Box<[AtomicU8]>,
     /// Some block is no longer under writeback.
     written: Condvar,
