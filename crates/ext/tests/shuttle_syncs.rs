@@ -11,7 +11,7 @@
 //! 2. no byte is there of what was in the file's blocks before they were the file's: so data was
 //!    durable before a commit that refers to it.
 //!
-//! Which changes of the product these tests find is in `teeth.toml`.
+//! Changes of the product that they find are in `teeth.toml`.
 
 #![cfg(feature = "shuttle")]
 
@@ -29,7 +29,7 @@ use finefs_ext::{ExtOptions, ExtStore};
 use finefs_locks::primitive::thread;
 use finefs_locks::{LockClass, Mutex};
 use finefs_namespace::{
-    BlockRun, Caller, ExtentState, Ino, Namespace, Options, Store, SyncScope, Timestamp,
+    BlockNo, BlockRun, Caller, ExtentState, Ino, Namespace, Options, Store, SyncScope, Timestamp,
 };
 use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -58,7 +58,6 @@ static BOARD: LockClass = LockClass::new("test.board", 97);
 /// By slot, the number that was written there last.
 type Slots = Vec<u8>;
 
-#[derive(Default)]
 struct Board {
     /// Also where the write has not returned.
     begun: Slots,
@@ -93,7 +92,7 @@ fn run_tool(command: &mut Command) -> String {
 /// An image with the file `f`.
 fn base() -> Base {
     let directory = tempfile::tempdir().unwrap();
-    let (image, root) = (directory.path().join("image"), directory.path().join("root"));
+    let [image, root] = ["image", "root"].map(|name| directory.path().join(name));
     std::fs::create_dir(&root).unwrap();
     std::fs::write(root.join("f"), vec![1; BLOCKS_AT_FIRST * BLOCK]).unwrap();
     std::fs::write(&image, vec![STALE; 4 << 20]).unwrap();
@@ -105,16 +104,11 @@ fn base() -> Base {
             .args(["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"])
             .arg(&image),
     );
-    let list = Command::new("debugfs")
-        .args(["-R", "blocks <8>"])
-        .arg(&image)
-        .output();
-    let list = String::from_utf8(list.unwrap().stdout).unwrap();
-    let journal: BTreeSet<u64> = list
-        .split_whitespace()
-        .map(|block| block.parse().unwrap())
-        .collect();
-    assert!(journal.len() >= 1024, "{list}");
+    let mut of_journal = Command::new("debugfs");
+    let of_journal = run_tool(of_journal.args(["-R", "blocks <8>"]).arg(&image));
+    let blocks = of_journal.split_whitespace();
+    let journal: BTreeSet<u64> = blocks.map(|block| block.parse().unwrap()).collect();
+    assert!(journal.len() >= 1024, "{of_journal}");
     let bytes = std::fs::read(&image).unwrap();
     Base { bytes, journal }
 }
@@ -148,7 +142,7 @@ impl World {
         let disk = Arc::new(Disk::new(Arc::clone(base), at_commit));
         let store = Arc::new(opened(disk.clone(), false));
         let mut random = shuttle::rand::thread_rng();
-        let (has_one_time, is_short_of_memory) = (random.gen_bool(0.7), random.gen_bool(0.3));
+        let (has_one_time, is_short_of_memory) = (random.gen_bool(0.7), random.gen_bool(0.5));
         let options = Options {
             // Without times that change, an overwrite needs no commit.
             fixed_time: has_one_time.then(|| Timestamp::new(1, 0)),
@@ -181,16 +175,18 @@ impl World {
         self.board.lock().done[slots].fill(number);
     }
 
-    /// Writes to one slot, or past the cache.
-    fn write_somewhere(&self, writer: usize) {
-        let mut random = shuttle::rand::thread_rng();
-        let slot = random.gen_range(0..SHARED_BLOCKS.len()) * WRITERS + writer;
-        let slots = match (writer, random.gen_range(0..6)) {
-            (0, 0) => LONG_SLOT..SLOTS,
-            (0, 1) => LONG_SLOT + 1..LONG_SLOT + 2,
-            _ => slot..slot + 1,
-        };
-        self.write(slots);
+    /// Writes to a slot of a shared block.
+    fn write_short(&self, writer: usize, block: usize) {
+        let slot = block * WRITERS + writer;
+        self.write(slot..slot + 1);
+    }
+
+    /// By chance, of the blocks that are the first writer's, one, or all of them past the cache.
+    fn write_long(&self) {
+        match shuttle::rand::thread_rng().gen_bool(0.5) {
+            true => self.write(LONG_SLOT + 1..LONG_SLOT + 2),
+            false => self.write(LONG_SLOT..SLOTS),
+        }
     }
 
     /// Runs a sync, after which what was written before is promised.
@@ -209,26 +205,29 @@ impl World {
         });
     }
 
-    /// Lets data go to the disk, and promises nothing.
+    fn sync_all(&self) {
+        self.sync("after sync", |it| it.namespace.sync().unwrap());
+    }
+
+    /// Lets all data go to the disk, and promises nothing.
     fn write_back(&self) {
         if shuttle::rand::thread_rng().gen_bool(0.5) {
             return self.namespace.write_back_data().unwrap();
         }
-        for extent in self.store.load_extents(self.file).unwrap() {
-            self.store.write_behind(BlockRun {
-                start: extent.physical,
-                length: extent.length,
-            });
-        }
+        self.store.write_behind(BlockRun {
+            start: BlockNo(0),
+            length: self.disk.len_bytes() / BLOCK as u64,
+        });
     }
 
     fn do_something(&self, writer: usize) {
         let mut random = shuttle::rand::thread_rng();
-        match random.gen_range(0..9) {
-            0..4 => self.write_somewhere(writer),
-            4 | 5 => self.sync_file(SyncScope::Data),
-            6 => self.sync_file(SyncScope::All),
-            7 => self.sync("after sync", |it| it.namespace.sync().unwrap()),
+        match random.gen_range(0..10) {
+            0..4 => self.write_short(writer, random.gen_range(0..SHARED_BLOCKS.len())),
+            4 if writer == 0 => self.write_long(),
+            4..7 => self.sync_file(SyncScope::Data),
+            7 => self.sync_file(SyncScope::All),
+            8 => self.sync_all(),
             _ => self.write_back(),
         }
     }
@@ -306,7 +305,9 @@ fn check(schedules: usize, tasks: fn() -> Vec<fn(&World)>) {
         handles.into_iter().for_each(|task| task.join().unwrap());
         world.sync("at the end", |it| it.namespace.shut_down().unwrap());
         let crashes = std::mem::take(&mut world.board.lock().crashes);
-        crashes.into_iter().for_each(|crash| crash.check(world.file));
+        for crash in crashes {
+            crash.check(world.file);
+        }
     });
     let again = Arc::clone(&run);
     on_a_thread_that_stays(move || {
@@ -344,11 +345,68 @@ fn of_whatever_was_written() {
     fn some_steps(world: &World, writer: usize) {
         (0..5).for_each(|_| world.do_something(writer));
     }
-    check(200, || {
+    check(400, || {
         vec![
             |world| some_steps(world, 0),
             |world| some_steps(world, 1),
             |world| some_steps(world, 2),
+        ]
+    });
+}
+
+/// Two threads overwrite parts of one block.
+#[test]
+fn of_overwritten_data() {
+    fn write_and_sync(world: &World, writer: usize) {
+        for _ in 0..2 {
+            world.write_short(writer, 0);
+            world.sync_file(SyncScope::Data);
+        }
+    }
+    check(300, || {
+        vec![
+            |world| write_and_sync(world, 0),
+            |world| write_and_sync(world, 1),
+            |world| match shuttle::rand::thread_rng().gen_bool(0.5) {
+                true => world.sync_all(),
+                false => world.write_back(),
+            },
+        ]
+    });
+}
+
+/// What goes past the cache, and over what is dirty in it.
+#[test]
+fn of_long_writes() {
+    check(200, || {
+        vec![
+            |world| {
+                (0..3).for_each(|_| world.write_long());
+                world.sync_file(SyncScope::Data);
+            },
+            |world| {
+                world.write_back();
+                world.sync_file(SyncScope::Data);
+            },
+            |world| world.sync_all(),
+        ]
+    });
+}
+
+/// The file grows while commits refer to it.
+#[test]
+fn of_new_blocks() {
+    check(200, || {
+        vec![
+            |world| {
+                world.write_short(0, 3);
+                world.write_back();
+            },
+            |world| {
+                world.write_short(1, 4);
+                world.sync_file(SyncScope::Data);
+            },
+            |world| (0..2).for_each(|_| world.sync_all()),
         ]
     });
 }

@@ -1,9 +1,9 @@
-//! Shows that the tests of the locks bite: each line on which a protocol hangs is left out or
-//! weakened, and the test that is there for it must then fail.
+//! Shows that the tests of the locks and of syncs bite: each line on which a protocol hangs is left
+//! out or weakened, and the test that is there for it must then fail.
 //!
-//! The lines stand in `crates/locks/tests/teeth.toml`. All changes are made at once in a copy of
-//! the crate, each behind a switch that an environment variable chooses at run time: so each kind
-//! of tests is built once, and the run without a change uses the very same program.
+//! The lines stand in `tests/teeth.toml` of the packages [`TESTED`]. All changes are made at once in
+//! a copy of the workspace, each behind a switch that an environment variable chooses at run time:
+//! so each kind of tests is built once, and the run without a change uses the very same program.
 
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
@@ -21,7 +21,12 @@ use std::time::Duration;
 struct Tooth {
     /// What the line is for.
     name: String,
-    /// Below `crates/locks/src`.
+    /// Whose tests they are, below `crates`.
+    #[serde(skip)]
+    tested: &'static str,
+    /// The package that is changed, below `crates`. Without: the one whose tests they are.
+    package: Option<String>,
+    /// Below its `src`.
     file: PathBuf,
     /// Occurs once in the file. Without: all of the file.
     within: Option<String>,
@@ -29,16 +34,33 @@ struct Tooth {
     text: String,
     /// For `text`. Without: nothing.
     instead: Option<String>,
-    /// `loom`, `shuttle`, `lib`, or a file of tests with real threads.
+    /// `loom`, `shuttle` or a file whose name begins with it, `lib`, or a file of tests with real
+    /// threads.
     suite: String,
     /// The test that must fail.
     test: String,
+}
+
+impl Tooth {
+    /// The source of the package that is changed, below the workspace.
+    fn source(&self) -> PathBuf {
+        let package = self.package.as_deref().unwrap_or(self.tested);
+        Path::new("crates").join(package).join("src")
+    }
+
+    /// The program with the test: of which package, and its name.
+    fn program(&self) -> (&'static str, &str) {
+        (self.tested, &self.suite)
+    }
 }
 
 #[derive(Deserialize)]
 struct Teeth {
     tooth: Vec<Tooth>,
 }
+
+/// The packages that have such lists, below `crates`.
+const TESTED: [&str; 2] = ["locks", "ext"];
 
 /// By which the changed crate is told its change.
 const CHOICE: &str = "FINEFS_TOOTH";
@@ -71,26 +93,26 @@ pub struct Options {
 
 /// Runs every test that a change names, without a change and with it.
 pub fn run(options: &Options, report: &mut Report) -> Result<()> {
-    let text = fs::read_to_string(tools::workspace().join("crates/locks/tests/teeth.toml"))?;
-    let teeth: Teeth = toml::from_str(&text).context("teeth.toml")?;
-    let copy = copy(&teeth.tooth)?;
+    let teeth = read()?;
+    let copy = copy(&teeth)?;
     let mut programs = BTreeMap::new();
-    let wanted = wanted(&teeth.tooth, options);
+    let wanted = wanted(&teeth, options);
     for (_, tooth) in &wanted {
-        if !programs.contains_key(&tooth.suite) {
-            let program = build(&copy, &tooth.suite)?;
-            programs.insert(tooth.suite.clone(), program);
+        let (package, suite) = tooth.program();
+        if !programs.contains_key(&tooth.program()) {
+            programs.insert(tooth.program(), build(&copy, package, suite)?);
         }
     }
-    let mut whole: Vec<(&str, &str)> = wanted
+    let mut whole: Vec<_> = wanted
         .iter()
-        .map(|(_, tooth)| (tooth.suite.as_str(), tooth.test.as_str()))
+        .map(|(_, tooth)| (tooth.program(), tooth.test.as_str()))
         .collect();
     whole.sort_unstable();
     whole.dedup();
-    for (suite, test) in whole {
+    for (program, test) in whole {
         report.proof(&format!("lock-teeth/untouched {test} passes"), || {
-            let output = run_test(&programs[suite], test, None, WHOLE_LIMIT)?;
+            let place = package_copy(program.0);
+            let output = run_test(&programs[&program], &place, test, None, WHOLE_LIMIT)?;
             let output = run::expect_ok(test, output)?;
             ensure!(output.stdout.contains("1 passed"), "{}", output.both());
             Ok(String::new())
@@ -98,8 +120,8 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
     }
     for (number, tooth) in wanted {
         report.proof(&format!("lock-teeth/{}", tooth.name), || {
-            let program = &programs[&tooth.suite];
-            let output = run_test(program, &tooth.test, Some(number), HANG_LIMIT)?;
+            let (program, place) = (&programs[&tooth.program()], package_copy(tooth.tested));
+            let output = run_test(program, &place, &tooth.test, Some(number), HANG_LIMIT)?;
             if output.timed_out {
                 return Ok(format!("{} hangs", tooth.test));
             }
@@ -110,14 +132,29 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// All lists, one behind the other.
+fn read() -> Result<Vec<Tooth>> {
+    let mut all = Vec::new();
+    for tested in TESTED {
+        let path = tools::workspace()
+            .join("crates")
+            .join(tested)
+            .join("tests/teeth.toml");
+        let teeth: Teeth = toml::from_str(&fs::read_to_string(path)?).context(tested)?;
+        let teeth = teeth.tooth.into_iter();
+        all.extend(teeth.map(|tooth| Tooth { tested, ..tooth }));
+    }
+    Ok(all)
+}
+
 /// The changes that are tried, with their numbers.
 fn wanted<'a>(teeth: &'a [Tooth], options: &Options) -> Vec<(usize, &'a Tooth)> {
     let mut files = BTreeSet::new();
     let mut is_wanted = |tooth: &Tooth| {
         let only = options.only.as_deref();
         let mut is_sample = || {
-            let is_scheduled = ["loom", "shuttle"].contains(&tooth.suite.as_str());
-            is_scheduled && files.insert(tooth.file.clone())
+            let is_scheduled = tooth.suite == "loom" || tooth.suite.starts_with("shuttle");
+            is_scheduled && files.insert(tooth.source().join(&tooth.file))
         };
         only.is_none_or(|only| tooth.name.contains(only)) && (!options.ci || is_sample())
     };
@@ -125,18 +162,17 @@ fn wanted<'a>(teeth: &'a [Tooth], options: &Options) -> Vec<(usize, &'a Tooth)> 
     all.filter(|(_, tooth)| is_wanted(tooth)).collect()
 }
 
+/// Runs a test in the directory `place`.
 fn run_test(
     program: &Path,
+    place: &Path,
     test: &str,
     tooth: Option<usize>,
     limit: Duration,
 ) -> Result<run::Output> {
     let mut command = Command::new(program);
     // In the copy: proptest writes down there what failed.
-    command
-        .arg(test)
-        .env_remove(CHOICE)
-        .current_dir(copy_place().join("crates/locks"));
+    command.arg(test).env_remove(CHOICE).current_dir(place);
     if let Some(number) = tooth {
         command.env(CHOICE, number.to_string());
     }
@@ -148,7 +184,12 @@ fn copy_place() -> PathBuf {
     target().join("workspace")
 }
 
-/// A workspace of the two crates with all changes in it. What is in it already is not touched:
+/// A package there.
+fn package_copy(package: &str) -> PathBuf {
+    copy_place().join("crates").join(package)
+}
+
+/// A workspace with all changes in it. What is in it already is not touched:
 /// cargo goes by the times of files.
 fn copy(teeth: &[Tooth]) -> Result<PathBuf> {
     let fresh = target().join("fresh");
@@ -164,29 +205,23 @@ fn copy(teeth: &[Tooth]) -> Result<PathBuf> {
 /// Makes that workspace.
 fn make(to: &Path, teeth: &[Tooth]) -> Result<()> {
     let from = tools::workspace();
-    for name in ["locks", "lockmeter"] {
-        copy_directory(
-            &from.join("crates").join(name),
-            &to.join("crates").join(name),
-        )?;
+    for name in ["crates", "lab", "proof"] {
+        copy_directory(&from.join(name), &to.join(name))?;
     }
-    fs::copy(from.join("Cargo.lock"), to.join("Cargo.lock"))?;
-    let mut manifest: toml::Table = toml::from_str(&fs::read_to_string(from.join("Cargo.toml"))?)?;
-    let members = toml::Value::from(vec!["crates/locks", "crates/lockmeter"]);
-    manifest["workspace"]
-        .as_table_mut()
-        .context("no workspace")?
-        .insert("members".to_owned(), members);
-    fs::write(to.join("Cargo.toml"), toml::to_string(&manifest)?)?;
-    let source = to.join("crates/locks/src");
-    let mut edits: BTreeMap<&Path, Vec<Edit>> = BTreeMap::new();
+    for name in ["Cargo.lock", "Cargo.toml"] {
+        fs::copy(from.join(name), to.join(name))?;
+    }
+    let mut edits: BTreeMap<PathBuf, Vec<Edit>> = BTreeMap::new();
+    let mut roots = BTreeSet::new();
     for (number, tooth) in teeth.iter().enumerate() {
-        let text = fs::read_to_string(source.join(&tooth.file))?;
+        let source = to.join(tooth.source());
+        let path = source.join(&tooth.file);
+        let text = fs::read_to_string(&path)?;
         let edit = edit(&text, number, tooth).with_context(|| tooth.name.clone())?;
-        edits.entry(&tooth.file).or_default().push(edit);
+        edits.entry(path).or_default().push(edit);
+        roots.insert(source.join("lib.rs"));
     }
-    for (file, mut edits) in edits {
-        let path = source.join(file);
+    for (path, mut edits) in edits {
         let mut text = fs::read_to_string(&path)?;
         edits.sort_by_key(|edit| std::cmp::Reverse(edit.at));
         let mut before = text.len();
@@ -199,9 +234,10 @@ fn make(to: &Path, teeth: &[Tooth]) -> Result<()> {
         }
         fs::write(path, text)?;
     }
-    let root = source.join("lib.rs");
-    let text = fs::read_to_string(&root)? + SWITCH;
-    fs::write(root, text)?;
+    for root in roots {
+        let text = fs::read_to_string(&root)? + SWITCH;
+        fs::write(root, text)?;
+    }
     Ok(())
 }
 
@@ -301,20 +337,23 @@ fn target() -> PathBuf {
     tools::target_dir().join("lock-teeth")
 }
 
-/// The program of a suite's tests.
-fn build(workspace: &Path, suite: &str) -> Result<PathBuf> {
+/// The program of a suite of a package's tests.
+fn build(workspace: &Path, package: &str, suite: &str) -> Result<PathBuf> {
+    let package = format!("finefs-{package}");
     let mut command = run::cargo([
         "test",
         "--quiet",
         "--no-run",
         "--package",
-        "finefs-locks",
+        &package,
         "--message-format=json-render-diagnostics",
     ]);
     match suite {
         "loom" => command.args(["--release", "--test", "loom"]),
-        "shuttle" => command.args(["--features", "shuttle", "--test", "shuttle"]),
         "lib" => command.arg("--lib"),
+        file if file.starts_with("shuttle") => {
+            command.args(["--features", "shuttle", "--test", file])
+        }
         file => command.args(["--test", file]),
     };
     if suite == "loom" {
@@ -344,6 +383,8 @@ mod tests {
     fn tooth(text: &str, instead: Option<&str>) -> Tooth {
         Tooth {
             name: String::new(),
+            tested: "locks",
+            package: None,
             file: PathBuf::new(),
             within: Some("f(1); g".to_owned()),
             text: text.to_owned(),

@@ -170,7 +170,7 @@ enum What {
     Unprivileged,
     /// The locks under the thread sanitizer
     Tsan,
-    /// The locks' tests fail when a line is left out on which a protocol hangs
+    /// Tests of locks and syncs fail when a line is left out on which a protocol hangs
     LockTeeth(lock_teeth::Options),
     /// What crashes at any moment leave on an image, simulated
     Crash(crash::Options),

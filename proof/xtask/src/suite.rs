@@ -77,7 +77,7 @@ const SECONDS: &[(&str, u64)] = &[
     ("prove memory", 70),
     ("prove acl", 60),
     ("prove pjdfstest", 60),
-    ("prove lock-teeth", 60),
+    ("prove lock-teeth", 120),
     ("prove tsan", 55),
     ("prove images", 55),
     ("prove boot", 55),

@@ -1,8 +1,9 @@
 //! A disk with a volatile cache, as far as its promises go: a write is durable after a flush that
 //! began when the write had been answered, and has ended; nothing else is.
 //!
-//! Threads of shuttle are switched between the steps of each request: a write has its effect and is
-//! answered later, a flush takes what was answered and makes it durable later.
+//! Threads of shuttle are switched between the steps of each request, which now and then are far
+//! apart: a write has its effect and is answered later, a flush takes what was answered and makes it
+//! durable later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use finefs_block::{BlockDevice, Write, bounds};
 use finefs_locks::primitive::thread;
 use finefs_locks::{LockClass, Mutex};
+use shuttle::rand::Rng;
 
 /// What a disk holds.
 static DISK: LockClass = LockClass::new("test.disk", 96);
@@ -46,6 +48,16 @@ struct Held {
     /// What the next flush makes durable.
     answered: Blocks,
     durable: Blocks,
+}
+
+/// Others go on meanwhile, now and then for as long as a commit takes.
+fn pass_time() {
+    let steps = match shuttle::rand::thread_rng().gen_range(0..10) {
+        0 => 300,
+        1..3 => 30,
+        _ => 1,
+    };
+    (0..steps).for_each(|_| thread::yield_now());
 }
 
 /// Keeps the later writes.
@@ -96,7 +108,7 @@ impl Disk {
             let data = write.parts.concat();
             bounds::check(self.len_bytes(), write.offset_bytes, data.len() as u64)?;
             assert!((write.offset_bytes as usize | data.len()).is_multiple_of(BLOCK));
-            thread::yield_now();
+            pass_time();
             let first = write.offset_bytes / BLOCK as u64;
             let held = &mut *self.held.lock();
             for (block, data) in (first..).zip(data.chunks(BLOCK)) {
@@ -109,7 +121,7 @@ impl Disk {
         if blocks.any(|(_, data)| data.starts_with(&COMMIT_BLOCK)) {
             (self.at_commit)(self);
         }
-        thread::yield_now();
+        pass_time();
         let held = &mut *self.held.lock();
         match is_durable {
             true => merge(&mut held.durable, written),
@@ -163,10 +175,10 @@ impl BlockDevice for Disk {
     }
 
     fn flush(&self) -> io::Result<()> {
-        thread::yield_now();
+        pass_time();
         // They stay: a flush that begins before this one has ended promises them, too.
         let covered = self.held.lock().answered.clone();
-        thread::yield_now();
+        pass_time();
         let held = &mut *self.held.lock();
         held.answered
             .retain(|block, (number, _)| covered.get(block).is_none_or(|it| it.0 != *number));
