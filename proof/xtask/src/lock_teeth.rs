@@ -1,9 +1,10 @@
 //! Shows that the tests of the locks and of syncs bite: each line on which a protocol hangs is left
 //! out or weakened, and the test that is there for it must then fail.
 //!
-//! The lines stand in `tests/teeth.toml` of the packages [`TESTED`]. All changes are made at once in
-//! a copy of the workspace, each behind a switch that an environment variable chooses at run time:
-//! so each kind of tests is built once, and the run without a change uses the very same program.
+//! The lines stand in `tests/teeth.toml` of the packages [`TESTED`]. All changes are made at once
+//! in a copy of the workspace, each behind a switch that an environment variable chooses at run
+//! time: so each kind of tests is built once, and the run without a change uses the very same
+//! program.
 
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
@@ -189,8 +190,8 @@ fn package_copy(package: &str) -> PathBuf {
     copy_place().join("crates").join(package)
 }
 
-/// A workspace with all changes in it. What is in it already is not touched:
-/// cargo goes by the times of files.
+/// A workspace with all changes in it. What is in it already is not touched: cargo goes by the
+/// times of files.
 fn copy(teeth: &[Tooth]) -> Result<PathBuf> {
     let fresh = target().join("fresh");
     if fresh.exists() {

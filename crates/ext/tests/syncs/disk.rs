@@ -2,8 +2,8 @@
 //! began when the write had been answered, and has ended; nothing else is.
 //!
 //! Threads of shuttle are switched between the steps of each request, which now and then are far
-//! apart: a write has its effect and is answered later, a flush takes what was answered and makes it
-//! durable later.
+//! apart: a write has its effect and is answered later, a flush takes what was answered and makes
+//! it durable later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
