@@ -12,13 +12,13 @@ use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_ext_disk::jbd2::fast_commit::{self, FcEntry, FcRange, FcTag};
 use finefs_namespace::{
     Attributes, Batch, BlockNo, BlockRun, DirectoryChange, EntryChange, Error, Extent, ExtentState,
-    FileKind, Ino, InodeChange, LinkState, MapChange, Result, Timestamp,
+    FileKind, InlineChange, Ino, InodeChange, LinkState, MapChange, Result, Timestamp,
 };
 
 use super::raw;
 use crate::apply;
 use crate::error::at;
-use crate::load::{checked, clusters, directory, inode, map};
+use crate::load::{checked, clusters, content, directory, inode, map};
 use crate::state::{ExtState, disk_ino};
 
 /// An inode that records name.
@@ -37,6 +37,8 @@ struct Object {
     /// Mapping of a regular file, before and after.
     extents_before: Vec<Extent>,
     extents: Vec<Extent>,
+    /// The image has its content in the inode.
+    was_inline: bool,
 }
 
 /// The names of a directory as they are by now, and those that changed.
@@ -147,8 +149,9 @@ impl<'a> Plan<'a> {
             found => found?,
         };
         let attributes = inode::attributes(self.state, ino, &disk, kind)?;
+        let was_inline = disk.flags().contains(InodeFlags::INLINE_DATA);
         let extents = match kind {
-            FileKind::Regular => map::load(self.state, ino, &disk)?.extents,
+            FileKind::Regular if !was_inline => map::load(self.state, ino, &disk)?.extents,
             _ => Vec::new(),
         };
         Ok(Object {
@@ -159,6 +162,7 @@ impl<'a> Plan<'a> {
             },
             extents_before: extents.clone(),
             extents,
+            was_inline,
             ..Object::default()
         })
     }
@@ -329,6 +333,11 @@ impl<'a> Plan<'a> {
             FileKind::Symlink if is_created => Some(self.target(ino, object)?.into()),
             _ => None,
         };
+        let is_file = is_alive && attributes.kind == FileKind::Regular;
+        let inline = match is_file {
+            true => self.inline_change(ino, object)?,
+            false => None,
+        };
         let map = match attributes.kind {
             FileKind::Regular if is_alive => {
                 let whole =
@@ -353,21 +362,40 @@ impl<'a> Plan<'a> {
             symlink,
             map,
             xattrs: Vec::new(),
-            inline: None,
+            inline,
         }))
     }
 
     fn attributes(&self, ino: Ino, record: &[u8]) -> Result<Attributes> {
         let inode = whole(self.state, record)?;
-        if inode.flags().contains(InodeFlags::INLINE_DATA) {
-            return Err(Error::corrupt(
-                "fast commits with inline data are not known",
-            ));
+        if inode.flags().contains(InodeFlags::INLINE_DATA) && !self.state.may_hold_inline_data() {
+            return Err(inode::misplaced_inline_data(ino));
         }
         let kind = inode
             .validate()
             .map_err(|error| at(format_args!("inode {ino}"), error))?;
         inode::attributes(self.state, ino, &inode, checked::convert_kind(kind))
+    }
+
+    /// What becomes of a file's content in the inode: its record then is the whole inode.
+    fn inline_change(&self, ino: Ino, object: &Object) -> Result<Option<InlineChange>> {
+        let record = object.record.as_deref();
+        let record = record.map(|record| whole(self.state, record)).transpose()?;
+        let is_inline = match &record {
+            Some(inode) => inode.flags().contains(InodeFlags::INLINE_DATA),
+            None => object.was_inline && object.extents.is_empty(),
+        };
+        let (true, Some(inode)) = (is_inline, record) else {
+            return Ok((object.was_inline && !is_inline).then_some(InlineChange::Moved));
+        };
+        if !object.extents.is_empty() {
+            return Err(Error::corrupt(format_args!(
+                "fast commit: inode {ino} has data both inline and in blocks"
+            )));
+        }
+        let size = inode.size(&self.state.inode_rules);
+        let content = content::inline(self.state, ino, &inode, size)?;
+        Ok(Some(InlineChange::Content(content.into())))
     }
 
     /// The target of a symbolic link that was made: in its record, or in its one block.
@@ -376,6 +404,9 @@ impl<'a> Plan<'a> {
         let inode = whole(self.state, object.record.as_deref().unwrap_or_default())?;
         if let Some(target) = inode.fast_symlink_target(rules) {
             return Ok(target.to_vec());
+        }
+        if inode.flags().contains(InodeFlags::INLINE_DATA) {
+            return content::inline(self.state, ino, &inode, inode.size(rules));
         }
         let block = object.extents.first().map(|extent| extent.physical.0);
         let size = inode

@@ -1,8 +1,9 @@
-//! What an inode record says beyond what a batch does: the bytes of the inode, but for what depends
-//! on where its blocks and names lie.
+//! What an inode record says beyond what a batch does: the fields of the inode, but for what depends
+//! on where its blocks and names lie. Of an inode that holds its data a record has the attributes,
+//! too: these are as the batch has put them.
 
 use finefs_ext_disk as disk;
-use finefs_ext_disk::inode::{FileKind, Inode, InodeFlags, block_area_copy};
+use finefs_ext_disk::inode::{FileKind, INODE_SIZE_MIN, Inode, InodeFlags, block_area_copy};
 use finefs_namespace::{Ino, Result};
 
 use crate::error::at;
@@ -29,7 +30,9 @@ pub(super) fn copy(state: &ExtState, ino: u32, record: &[u8]) -> Result<()> {
         inode.size(rules),
         inode.file_acl(rules),
     );
-    let length = record.len().min(location.size_bytes);
+    let extra = Inode::new(record).map_err(wrong)?.extra_isize();
+    let fields = INODE_SIZE_MIN + usize::from(extra);
+    let length = fields.min(record.len()).min(location.size_bytes);
     inode.copy_from(&record[..length]);
     inode.set_flags((inode.flags() - KEPT) | (flags & KEPT));
     inode.set_links_count(links);

@@ -459,6 +459,7 @@ fn fast_commits_are_replayed() {
         ("1024", "fast_commit"),
         ("4096", "fast_commit"),
         ("1024", "fast_commit,bigalloc"),
+        ("4096", "fast_commit,inline_data"),
     ] {
         fast_commits(block, features);
     }
@@ -469,6 +470,9 @@ fn work_fast(place: &Path) -> std::io::Result<()> {
     fs::create_dir(place.join("directory"))?;
     for name in ["renamed", "removed", "shrunk", "linked", "replaced"] {
         fs::write(place.join(name), name.repeat(2000))?;
+    }
+    for name in ["short", "grown"] {
+        fs::write(place.join(name), "before")?;
     }
     fs::create_dir(place.join("emptied"))?;
     run(Command::new("sync").arg("-f").arg(place));
@@ -483,6 +487,22 @@ fn work_fast(place: &Path) -> std::io::Result<()> {
     fs::rename(place.join("directory/fast1"), place.join("replaced"))?;
     fs::create_dir(place.join("made"))?;
     fs::write(place.join("made/inner"), "inner")?;
+    // In inodes, where the image has inline_data: less than `i_block` holds, more, and no longer.
+    for (name, length) in [
+        ("short", 7),
+        ("made/tiny", 1),
+        ("made/long", 90),
+        ("grown", 9000),
+    ] {
+        let file = fs::File::options()
+            .create(true)
+            .write(true)
+            .open(place.join(name))?;
+        file.write_at(&vec![b'x'; length], 0)?;
+        file.sync_all()?;
+    }
+    let target = "a target that is longer than sixty bytes, so that it is not in i_block alone";
+    std::os::unix::fs::symlink(target, place.join("made/symlink"))?;
     fs::remove_dir(place.join("emptied"))?;
     let shrunk = fs::File::options().write(true).open(place.join("shrunk"))?;
     shrunk.set_len(100)?;
