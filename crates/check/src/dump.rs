@@ -9,7 +9,7 @@ use finefs_ext::replay::{self, LogContent, LogListing};
 use finefs_ext_disk::dirent::DirBlock;
 use finefs_ext_disk::features::Compat;
 use finefs_ext_disk::inode::{Inode, InodeFlags};
-use finefs_ext_disk::{GroupNo, Ino};
+use finefs_ext_disk::{GroupNo, Ino, LogicalBlock};
 
 use crate::finding::Findings;
 use crate::fs::{Fs, Opened};
@@ -199,20 +199,20 @@ struct Lines {
     text: String,
     is_map: bool,
     /// The run that may go on.
-    run: Option<(u64, u64, u64)>,
+    run: Option<(LogicalBlock, u64, u64)>,
 }
 
 impl Lines {
     fn end_run(&mut self) {
         if let Some((logical, physical, length)) = self.run.take() {
-            let (last, end) = (logical + length - 1, physical + length - 1);
+            let (last, end) = (logical + (length - 1), physical + length - 1);
             let _ = writeln!(self.text, "{logical}-{last}: {physical}-{end}");
         }
     }
 }
 
 impl Sink for Lines {
-    fn data(&mut self, logical: u64, physical: u64, length: u64) {
+    fn data(&mut self, logical: LogicalBlock, physical: u64, length: u64) {
         match &mut self.run {
             Some((start, at, before))
                 if self.is_map && *start + *before == logical && *at + *before == physical =>
@@ -361,10 +361,10 @@ mod tests {
                 run: None,
             };
             for (logical, physical) in [(0, 50), (1, 51), (2, 60), (4, 62)] {
-                lines.data(logical, physical, 1);
+                lines.data(LogicalBlock(logical), physical, 1);
             }
             lines.node(7);
-            lines.data(5, 63, 1);
+            lines.data(LogicalBlock(5), 63, 1);
             lines.end_run();
             lines.text
         };

@@ -13,7 +13,7 @@ use crate::fs::{Fs, is_checksum, short};
 /// What is done with the blocks.
 pub(crate) trait Sink {
     /// Blocks of data.
-    fn data(&mut self, logical: u64, physical: u64, length: u64);
+    fn data(&mut self, logical: LogicalBlock, physical: u64, length: u64);
     /// A block of the map; whether what it points at shall be visited.
     fn node(&mut self, block: u64) -> bool;
 }
@@ -23,9 +23,9 @@ pub(crate) trait Sink {
 pub(crate) struct Walked {
     /// Blocks of data and of the map.
     pub blocks: u64,
-    /// Behind the last block that is mapped.
+    /// Blocks up to the last one that is mapped.
     pub end: u64,
-    /// Behind the last block that is mapped and written.
+    /// Blocks up to the last one that is mapped and written.
     pub written_end: u64,
     /// A directory's blocks do not follow one another.
     pub has_holes: bool,
@@ -61,8 +61,8 @@ pub(crate) fn walk(
         is_dir: inode.kind() == Some(FileKind::Directory),
         // The list of bad blocks has no type.
         is_file: inode.kind() == Some(FileKind::Regular) || ino == Ino::BAD_BLOCKS.0,
-        eof: inode.size(&fs.rules).div_ceil(u64::from(fs.geo.block_size)),
-        next: 0,
+        eof: LogicalBlock(inode.size(&fs.rules).div_ceil(u64::from(fs.geo.block_size))),
+        next: LogicalBlock(0),
         budget: fs.geo.blocks_count.saturating_mul(2).max(1024),
         walked: Walked::default(),
         sink,
@@ -82,10 +82,10 @@ struct Walk<'a, S> {
     inode: &'a Inode<Vec<u8>>,
     is_dir: bool,
     is_file: bool,
-    /// Blocks that the size comes to.
-    eof: u64,
+    /// Behind the last block that the size comes to.
+    eof: LogicalBlock,
     /// Behind what was mapped so far.
-    next: u64,
+    next: LogicalBlock,
     /// Blocks that may still be visited.
     budget: u64,
     walked: Walked,
@@ -116,7 +116,7 @@ impl<S: Sink> Walk<'_, S> {
     fn root(&mut self) {
         let area = self.inode.block_area().to_vec();
         match ExtentNode::new(&area[..]) {
-            Ok(node) if is_full_size(&node, area.len()) => self.node(&node, 0, 0),
+            Ok(node) if is_full_size(&node, area.len()) => self.node(&node, LogicalBlock(0), None),
             Ok(_) => self.wrong(Problem::Extent, 0, "extent tree: header of its root"),
             Err(error) => {
                 let is_empty = area.iter().all(|byte| *byte == 0);
@@ -129,26 +129,26 @@ impl<S: Sink> Walk<'_, S> {
         }
     }
 
-    /// Visits a node that may map blocks from `start` on, up to `end` where that is not 0.
-    fn node(&mut self, node: &ExtentNode<&[u8]>, start: u64, end: u64) {
-        let mut start = start;
+    /// Visits a node that may map blocks from `start` on, up to `end` where that is known.
+    fn node(
+        &mut self,
+        node: &ExtentNode<&[u8]>,
+        mut start: LogicalBlock,
+        end: Option<LogicalBlock>,
+    ) {
         for index in 0..node.entries() {
             if self.budget == 0 {
                 return;
             }
             if let Some(extent) = node.extent(index) {
                 if self.extent(&extent, start, end) {
-                    start = extent.logical_end() - 1;
+                    start = extent.logical + u64::from(extent.len - 1);
                 }
             } else if let Some(entry) = node.index(index) {
-                let logical = u64::from(entry.logical.0);
-                let next = node.index(index + 1).map(|next| u64::from(next.logical.0));
-                let last = match next {
-                    Some(next) => next,
-                    None if end != 0 => end,
-                    None => self.eof,
-                };
-                let last = if last > logical { last } else { 0 };
+                let logical = entry.logical;
+                let next = node.index(index + 1).map(|next| next.logical);
+                let last = next.or(end).unwrap_or(self.eof);
+                let last = Some(last).filter(|last| *last > logical);
                 if !self.fs.geo.contains_block(entry.block) || entry.block.0 == 0 {
                     let what = format!("extent tree: node at block {}", entry.block);
                     self.wrong(Problem::Extent, 0, what);
@@ -156,13 +156,13 @@ impl<S: Sink> Walk<'_, S> {
                     let what = format!("extent tree: index of block {logical} out of order");
                     self.wrong(Problem::Extent, 0, what);
                 } else {
-                    self.child(entry.block.0, node.depth() - 1, entry.logical, last);
+                    self.child(entry.block.0, node.depth() - 1, logical, last);
                 }
             }
         }
     }
 
-    fn child(&mut self, block: u64, depth: u16, logical: LogicalBlock, end: u64) {
+    fn child(&mut self, block: u64, depth: u16, logical: LogicalBlock, end: Option<LogicalBlock>) {
         if !self.spend(1) {
             return;
         }
@@ -204,26 +204,25 @@ impl<S: Sink> Walk<'_, S> {
             let what = format!("extent tree: the index says block {logical}, the node does not");
             self.wrong(Problem::Extent, block, what);
         }
-        self.node(&node, u64::from(first.unwrap_or(logical).0), end);
+        self.node(&node, first.unwrap_or(logical), end);
     }
 
     /// Takes an extent; false where it cannot be.
-    fn extent(&mut self, extent: &Extent, start: u64, end: u64) -> bool {
+    fn extent(&mut self, extent: &Extent, start: LogicalBlock, end: Option<LogicalBlock>) -> bool {
         let geo = &self.fs.geo;
-        let logical = u64::from(extent.logical.0);
-        let last = (logical + u64::from(extent.len)).wrapping_sub(1);
-        let is_beyond_eof = extent.is_unwritten && last >= self.eof;
+        let (logical, next) = (extent.logical, extent.logical_end());
+        let is_beyond_eof = extent.is_unwritten && next > self.eof;
         let is_beyond_eof = is_beyond_eof || self.inode.flags().contains(InodeFlags::VERITY);
         let is_large = self.is_dir
             && !self.fs.rules.has_large_dir
-            && last >= 1 << (31 - geo.block_bits.min(31));
+            && next > LogicalBlock(1 << (31 - geo.block_bits.min(31)));
         let wrong = if !geo.contains_block(extent.physical) || extent.physical.0 == 0 {
             "starts outside the file system"
         } else if extent.len == 0 {
             "has no blocks"
         } else if logical < start || logical < self.next {
             "is out of order or maps blocks twice"
-        } else if end != 0 && last >= end && !is_beyond_eof {
+        } else if end.is_some_and(|end| next > end) && !is_beyond_eof {
             "reaches beyond what its node may map"
         } else if !geo.contains_run(extent.physical, u64::from(extent.len)) {
             "ends outside the file system"
@@ -248,10 +247,10 @@ impl<S: Sink> Walk<'_, S> {
             self.wrong(Problem::DirectoryBlocks, 0, what);
         }
         self.walked.has_holes |= logical > self.next;
-        self.next = last + 1;
-        self.walked.end = last + 1;
+        self.next = next;
+        self.walked.end = next.0;
         if !extent.is_unwritten {
-            self.walked.written_end = last + 1;
+            self.walked.written_end = next.0;
         }
         self.walked.blocks += u64::from(extent.len);
         self.sink
@@ -260,7 +259,7 @@ impl<S: Sink> Walk<'_, S> {
     }
 
     fn pointers(&mut self) {
-        let mut logical = 0;
+        let mut logical = LogicalBlock(0);
         let words = self.inode.block_words();
         for (index, block) in words.into_iter().enumerate() {
             let level = (index as u32).saturating_sub(11);
@@ -268,7 +267,7 @@ impl<S: Sink> Walk<'_, S> {
         }
     }
 
-    fn pointer(&mut self, block: u32, logical: &mut u64, level: u32) {
+    fn pointer(&mut self, block: u32, logical: &mut LogicalBlock, level: u32) {
         let per_block = u64::from(self.fs.geo.block_size / 4);
         let here = *logical;
         *logical += per_block.saturating_pow(level);
@@ -285,11 +284,11 @@ impl<S: Sink> Walk<'_, S> {
             .contains_block(finefs_ext_disk::PhysBlock(block))
         {
             "outside the file system"
-        } else if self.is_dir && (is_data && here > 1 << (31 - bits) || has_too_many) {
+        } else if self.is_dir && (is_data && here.0 > 1 << (31 - bits) || has_too_many) {
             "makes a directory too large"
         } else if self.is_file && has_too_many {
             "makes a file too large"
-        } else if !self.is_dir && !self.is_file && is_data && here > 0 {
+        } else if !self.is_dir && !self.is_file && is_data && here.0 > 0 {
             "makes a symbolic link too large"
         } else {
             ""
@@ -308,8 +307,8 @@ impl<S: Sink> Walk<'_, S> {
         if is_data {
             self.walked.has_holes |= here > self.next;
             self.next = here + 1;
-            self.walked.end = here + 1;
-            self.walked.written_end = here + 1;
+            self.walked.end = self.next.0;
+            self.walked.written_end = self.next.0;
             return self.sink.data(here, block, 1);
         }
         if !self.sink.node(block) {

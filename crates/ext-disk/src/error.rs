@@ -1,5 +1,6 @@
 //! Named errors. The engine turns them into errno values in one place.
 
+use crate::units::LogicalBlock;
 use thiserror::Error;
 
 /// Result with a [`DiskError`].
@@ -275,10 +276,10 @@ pub enum Corrupt {
     ExtentDepth(u16),
     /// An extent has no blocks, wraps, or maps outside the file system.
     #[error("extent at logical block {0}: bad length or place")]
-    ExtentRange(u32),
+    ExtentRange(LogicalBlock),
     /// Entries overlap or do not ascend, or lie outside the parent's range.
     #[error("extent at logical block {0}: out of order or overlapping")]
-    ExtentOrder(u32),
+    ExtentOrder(LogicalBlock),
 
     /// An attribute region's magic is not 0xEA020000.
     #[error("xattr magic {0:#010x}")]

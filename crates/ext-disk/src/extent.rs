@@ -43,20 +43,20 @@ pub struct Extent {
 
 impl Extent {
     /// The first logical block behind the extent.
-    pub fn logical_end(&self) -> u64 {
-        u64::from(self.logical.0) + u64::from(self.len)
+    pub fn logical_end(&self) -> LogicalBlock {
+        self.logical + u64::from(self.len)
     }
 
     /// Whether a logical block lies in it.
     pub fn contains(&self, block: LogicalBlock) -> bool {
-        block >= self.logical && u64::from(block.0) < self.logical_end()
+        (self.logical..self.logical_end()).contains(&block)
     }
 
     fn decode(b: &[u8], at: usize) -> Extent {
         let raw = u32::from(le16(b, at + 4));
         let is_unwritten = raw > LEN_MAX;
         Extent {
-            logical: LogicalBlock(le32(b, at)),
+            logical: le32(b, at).into(),
             len: if is_unwritten { raw - LEN_MAX } else { raw },
             physical: PhysBlock(u64::from(le16(b, at + 6)) << 32 | u64::from(le32(b, at + 8))),
             is_unwritten,
@@ -69,7 +69,7 @@ impl Extent {
         } else {
             LEN_MAX
         };
-        if self.len == 0 || self.len > max || self.logical_end() > 1 << 32 {
+        if self.len == 0 || self.len > max || self.logical_end() > LogicalBlock::ALL.end {
             return Err(DiskError::Unrepresentable {
                 what: "ee_len",
                 value: self.len.into(),
@@ -77,7 +77,7 @@ impl Extent {
         }
         check_physical(self.physical)?;
         let raw = self.len + if self.is_unwritten { LEN_MAX } else { 0 };
-        put_le32(b, at, self.logical.0);
+        put_le32(b, at, self.logical.0 as u32);
         put_le16(b, at + 4, raw as u16);
         put_le16(b, at + 6, (self.physical.0 >> 32) as u16);
         put_le32(b, at + 8, self.physical.0 as u32);
@@ -97,14 +97,20 @@ pub struct Index {
 impl Index {
     fn decode(b: &[u8], at: usize) -> Index {
         Index {
-            logical: LogicalBlock(le32(b, at)),
+            logical: le32(b, at).into(),
             block: PhysBlock(u64::from(le16(b, at + 8)) << 32 | u64::from(le32(b, at + 4))),
         }
     }
 
     fn encode(&self, b: &mut [u8], at: usize) -> Result<()> {
         check_physical(self.block)?;
-        put_le32(b, at, self.logical.0);
+        let Ok(logical) = u32::try_from(self.logical.0) else {
+            return Err(DiskError::Unrepresentable {
+                what: "ei_block",
+                value: self.logical.0,
+            });
+        };
+        put_le32(b, at, logical);
         put_le32(b, at + 4, self.block.0 as u32);
         put_le16(b, at + 8, (self.block.0 >> 32) as u16);
         put_le16(b, at + 10, 0);
@@ -218,8 +224,8 @@ impl<B: AsRef<[u8]>> ExtentNode<B> {
         (0..self.entries()).filter_map(|i| self.index(i))
     }
 
-    fn logical_at(&self, index: u16) -> u32 {
-        le32(self.bytes.as_ref(), Self::at(index))
+    fn logical_at(&self, index: u16) -> LogicalBlock {
+        le32(self.bytes.as_ref(), Self::at(index)).into()
     }
 
     /// The last entry that starts at or before `block`: the extent that may contain it or the
@@ -228,7 +234,7 @@ impl<B: AsRef<[u8]>> ExtentNode<B> {
         let (mut low, mut high) = (0, self.entries());
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.logical_at(middle) <= block.0 {
+            if self.logical_at(middle) <= block {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -244,8 +250,8 @@ impl<B: AsRef<[u8]>> ExtentNode<B> {
     }
 
     /// Checks the entries: order, overlap, lengths, and that they lie in `range`, which is what
-    /// the parent's index and its successor give (the whole of `0..1<<32` for a root).
-    pub fn validate(&self, range: Range<u64>) -> Result<()> {
+    /// the parent's index and its successor give ([`LogicalBlock::ALL`] for a root).
+    pub fn validate(&self, range: Range<LogicalBlock>) -> Result<()> {
         let mut from = range.start;
         for i in 0..self.entries() {
             let start = self.logical_at(i);
@@ -253,13 +259,13 @@ impl<B: AsRef<[u8]>> ExtentNode<B> {
                 Some(e) if e.len == 0 || e.physical.0 == 0 => {
                     return Err(Corrupt::ExtentRange(start).into());
                 }
-                Some(e) if e.logical_end() > 1 << 32 => {
+                Some(e) if e.logical_end() > LogicalBlock::ALL.end => {
                     return Err(Corrupt::ExtentRange(start).into());
                 }
                 Some(e) => e.logical_end(),
-                None => u64::from(start) + 1,
+                None => start + 1,
             };
-            if u64::from(start) < from || end > range.end {
+            if start < from || end > range.end {
                 return Err(Corrupt::ExtentOrder(start).into());
             }
             from = end;
@@ -269,14 +275,14 @@ impl<B: AsRef<[u8]>> ExtentNode<B> {
 
     /// The range of logical blocks that the node below entry `index` may map, inside `range`,
     /// which is this node's own.
-    pub fn child_range(&self, index: u16, range: Range<u64>) -> Range<u64> {
+    pub fn child_range(&self, index: u16, range: Range<LogicalBlock>) -> Range<LogicalBlock> {
         let next = index.saturating_add(1);
         let end = if next < self.entries() {
-            self.logical_at(next).into()
+            self.logical_at(next)
         } else {
             range.end
         };
-        u64::from(self.logical_at(index))..end
+        self.logical_at(index)..end
     }
 
     /// Where the checksum lies; `None` in `i_block` and other nodes too small for one.
@@ -432,8 +438,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> ExtentNode<B> {
 mod tests {
     use super::*;
 
-    fn extent(logical: u32, len: u32) -> Extent {
-        let physical = PhysBlock(0x1234_0000_0000 + u64::from(logical));
+    fn extent(logical: u64, len: u32) -> Extent {
+        let physical = PhysBlock(0x1234_0000_0000 + logical);
         Extent {
             logical: LogicalBlock(logical),
             len,
@@ -455,7 +461,7 @@ mod tests {
             node.extents().map(|e| e.logical.0).collect::<Vec<_>>(),
             [0, 10, 40]
         );
-        assert_eq!(node.validate(0..1 << 32), Ok(()));
+        assert_eq!(node.validate(LogicalBlock::ALL), Ok(()));
         assert_eq!(node.find(LogicalBlock(14)), Some(extent(10, 5)));
         assert_eq!(node.find(LogicalBlock(15)), None);
         let unwritten = Extent {
@@ -465,8 +471,8 @@ mod tests {
         assert_eq!(node.insert_extent(2, unwritten), Ok(()));
         assert_eq!(node.extent(2), Some(unwritten));
         assert_eq!(
-            node.validate(0..1 << 32),
-            Err(Corrupt::ExtentOrder(40).into())
+            node.validate(LogicalBlock::ALL),
+            Err(Corrupt::ExtentOrder(LogicalBlock(40)).into())
         );
         assert_eq!(
             node.insert_extent(4, extent(90_000, 1)),
@@ -496,20 +502,17 @@ mod tests {
                 physical: PhysBlock(1 << 48),
                 ..extent(0, 1)
             },
-            extent(u32::MAX, 2),
+            extent(u64::from(u32::MAX), 2),
         ] {
             assert!(leaf.insert_extent(0, bad).is_err());
         }
-        assert!(
-            leaf.insert_index(
-                0,
-                Index {
-                    logical: LogicalBlock(0),
-                    block: PhysBlock(9)
-                }
-            )
-            .is_err()
-        );
+        let index = |logical| Index {
+            logical: LogicalBlock(logical),
+            block: PhysBlock(9),
+        };
+        assert!(leaf.insert_index(0, index(0)).is_err());
+        let mut node = ExtentNode::init(vec![0; 1024], 1).expect("node");
+        assert!(node.insert_index(0, index(1 << 32)).is_err());
         assert!(leaf.insert_extent(1, extent(0, 1)).is_err());
         assert_eq!(leaf.entries(), 0);
         assert!(ExtentNode::init([0u8; 60], 6).is_err());
@@ -550,10 +553,18 @@ mod tests {
             assert_eq!(node.index(i), Some(entry));
         }
         assert_eq!(node.search(LogicalBlock(199)), Some(1));
-        assert_eq!(node.child_range(1, 0..1 << 32), 100..200);
-        assert_eq!(node.child_range(2, 0..1 << 32), 200..1 << 32);
-        assert_eq!(node.validate(0..1 << 32), Ok(()));
-        assert_eq!(node.validate(0..150), Err(Corrupt::ExtentOrder(200).into()));
+        let (start, end) = (LogicalBlock(200), LogicalBlock::ALL.end);
+        assert_eq!(
+            node.child_range(1, LogicalBlock::ALL),
+            LogicalBlock(100)..start
+        );
+        assert_eq!(node.child_range(2, LogicalBlock::ALL), start..end);
+        assert_eq!(node.validate(LogicalBlock::ALL), Ok(()));
+        let short = LogicalBlock(0)..LogicalBlock(150);
+        assert_eq!(
+            node.validate(short),
+            Err(Corrupt::ExtentOrder(start).into())
+        );
         node.update_checksum(InodeSeed(3));
         assert_eq!(node.verify_checksum(InodeSeed(3)), Ok(()));
         node.remove(0);

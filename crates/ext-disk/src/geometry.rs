@@ -214,13 +214,13 @@ impl Geometry {
 
     /// The first block of the cluster that a block lies in. As in files so on the device: logical
     /// and physical blocks have the same place in their clusters.
-    pub fn cluster_start(&self, block: u64) -> u64 {
-        block & !(u64::from(self.cluster_ratio) - 1)
+    pub fn cluster_start<B: From<u64> + Into<u64>>(&self, block: B) -> B {
+        B::from(block.into() & !(u64::from(self.cluster_ratio) - 1))
     }
 
     /// The block itself where a cluster begins with it, else the first block of the next one.
-    pub fn cluster_end(&self, block: u64) -> u64 {
-        self.cluster_start(block + u64::from(self.cluster_ratio) - 1)
+    pub fn cluster_end<B: From<u64> + Into<u64>>(&self, block: B) -> B {
+        self.cluster_start(B::from(block.into() + u64::from(self.cluster_ratio) - 1))
     }
 
     /// Whether a block lies in the file system (boot block excluded).

@@ -218,7 +218,7 @@ impl<B: AsRef<[u8]>> DxBlock<B> {
         let hash = if index == 0 { 0 } else { le32(b, at) };
         Some(DxEntry {
             hash,
-            block: LogicalBlock(le32(b, at + 4) & BLOCK_MASK),
+            block: (le32(b, at + 4) & BLOCK_MASK).into(),
         })
     }
 
@@ -342,7 +342,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DxBlock<B> {
         let b = self.bytes.as_mut();
         put_le16(b, at, limit);
         put_le16(b, at + 2, 1);
-        put_le32(b, at + 4, first.0 & BLOCK_MASK);
+        put_le32(b, at + 4, first.0 as u32 & BLOCK_MASK);
     }
 
     /// The bytes, to edit.
@@ -384,7 +384,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DxBlock<B> {
             b.copy_within(from..end, from + ENTRY_SIZE);
         }
         put_le32(b, from, entry.hash);
-        put_le32(b, from + 4, entry.block.0 & BLOCK_MASK);
+        put_le32(b, from + 4, entry.block.0 as u32 & BLOCK_MASK);
         self.set_count(count + 1);
         Ok(())
     }
@@ -393,7 +393,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DxBlock<B> {
     pub fn set_block(&mut self, index: u16, block: LogicalBlock) {
         if index < self.count() {
             let at = self.at(index) + 4;
-            put_le32(self.bytes.as_mut(), at, block.0 & BLOCK_MASK);
+            put_le32(self.bytes.as_mut(), at, block.0 as u32 & BLOCK_MASK);
         }
     }
 
@@ -418,7 +418,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DxBlock<B> {
             if i > 0 {
                 put_le32(self.bytes.as_mut(), at, entry.hash);
             }
-            put_le32(self.bytes.as_mut(), at + 4, entry.block.0 & BLOCK_MASK);
+            put_le32(
+                self.bytes.as_mut(),
+                at + 4,
+                entry.block.0 as u32 & BLOCK_MASK,
+            );
         }
         Ok(())
     }
@@ -449,7 +453,7 @@ mod tests {
     fn entry(hash: u32, block: u32) -> DxEntry {
         DxEntry {
             hash,
-            block: LogicalBlock(block),
+            block: block.into(),
         }
     }
 

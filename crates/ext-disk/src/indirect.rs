@@ -71,24 +71,27 @@ pub fn blocks_of_depth(block_size: u32, depth: u32) -> u64 {
 }
 
 /// The first logical block that word `word` of `i_block` leads to.
-pub fn first_of_word(block_size: u32, word: u32) -> u64 {
+pub fn first_of_word(block_size: u32, word: u32) -> LogicalBlock {
     let below: u64 = (1..=word.saturating_sub(DIRECT).min(3))
         .map(|d| blocks_of_depth(block_size, d))
         .sum();
-    u64::from(word.min(DIRECT)) + below
+    LogicalBlock::from(word.min(DIRECT)) + below
 }
 
 /// The way to a logical block; `None` when it lies beyond the map.
 pub fn path(block_size: u32, block: LogicalBlock) -> Option<Path> {
     let p = u64::from(pointers_per_block(block_size)).max(1);
-    let mut rest = u64::from(block.0);
+    let mut rest = block.0;
     if rest < u64::from(DIRECT) {
-        let steps = [block.0, 0, 0, 0];
+        let word = rest as u32;
         return Some(Path {
-            steps,
+            steps: [word, 0, 0, 0],
             len: 1,
-            run: DIRECT - block.0,
+            run: DIRECT - word,
         });
+    }
+    if block >= LogicalBlock::ALL.end {
+        return None;
     }
     rest -= u64::from(DIRECT);
     let run = (p - rest % p) as u32;
@@ -135,7 +138,7 @@ pub fn reaches(blocks_count: u64) -> bool {
 mod tests {
     use super::*;
 
-    fn steps(size: u32, block: u32) -> Vec<u32> {
+    fn steps(size: u32, block: u64) -> Vec<u32> {
         path(size, LogicalBlock(block))
             .map(|p| p.steps().to_vec())
             .unwrap_or_default()
@@ -154,7 +157,7 @@ mod tests {
         assert_eq!(steps(1024, 12 + p + p2), [14, 0, 0, 0]);
         assert_eq!(steps(1024, 11 + p + p2 + p3), [14, 255, 255, 255]);
         assert_eq!(path(1024, LogicalBlock(12 + p + p2 + p3)), None);
-        assert_eq!(blocks_max(1024), u64::from(12 + p + p2 + p3));
+        assert_eq!(blocks_max(1024), 12 + p + p2 + p3);
         assert_eq!(blocks_max(65536), 1 << 32);
         // What the kernel's ext4 takes on ext2 and ext3, in 512-byte sectors of 32 bits.
         let dense = |block: u32| {
@@ -165,21 +168,24 @@ mod tests {
             (dense(1024), dense(4096)),
             (17_247_252_480, 2_196_873_666_560)
         );
-        assert!(path(65536, LogicalBlock(u32::MAX)).is_some());
+        assert_eq!(path(65536, LogicalBlock::ALL.end), None);
+        assert!(path(65536, LogicalBlock(u32::MAX.into())).is_some());
     }
 
     #[test]
     fn path_leads_back() {
         for size in [1024u32, 2048, 4096] {
             let p = u64::from(size / 4);
-            for block in (0..2_000_000u32).step_by(777) {
-                let path = path(size, LogicalBlock(block)).expect("small");
+            for block in (0..2_000_000).step_by(777) {
+                let block = LogicalBlock(block);
+                let path = path(size, block).expect("small");
                 let s = path.steps();
                 let inside = s[1..].iter().fold(0u64, |n, i| n * p + u64::from(*i));
-                assert_eq!(first_of_word(size, s[0]) + inside, u64::from(block));
-                let last = super::path(size, LogicalBlock(block + path.run - 1)).expect("run");
+                assert_eq!(first_of_word(size, s[0]) + inside, block);
+                let next = block + u64::from(path.run);
+                let last = super::path(size, LogicalBlock(next.0 - 1)).expect("run");
                 assert_eq!(last.steps()[..path.depth()], s[..path.depth()]);
-                let next = super::path(size, LogicalBlock(block + path.run)).expect("next");
+                let next = super::path(size, next).expect("next");
                 assert_ne!(next.steps()[..next.depth()], s[..path.depth()]);
             }
         }

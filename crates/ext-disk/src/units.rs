@@ -1,6 +1,7 @@
 //! Number types: a number with a unit has a type of its own.
 
 use core::fmt;
+use core::ops::{Add, AddAssign, Range, Sub};
 
 macro_rules! unit {
     ($(#[$doc:meta])* $name:ident($ty:ty)) => {
@@ -36,8 +37,53 @@ unit!(
 );
 unit!(
     /// A block of a file, counted from the start of the file.
-    LogicalBlock(u32)
+    LogicalBlock(u64)
 );
+
+impl LogicalBlock {
+    /// All that there can be: on disk they have 32 bits.
+    pub const ALL: Range<LogicalBlock> = LogicalBlock(0)..LogicalBlock(1 << 32);
+
+    /// The block so many further, or the highest number.
+    pub fn saturating_add(self, blocks: u64) -> LogicalBlock {
+        LogicalBlock(self.0.saturating_add(blocks))
+    }
+}
+
+impl From<u64> for LogicalBlock {
+    fn from(block: u64) -> LogicalBlock {
+        LogicalBlock(block)
+    }
+}
+
+impl From<u32> for LogicalBlock {
+    fn from(block: u32) -> LogicalBlock {
+        LogicalBlock(block.into())
+    }
+}
+
+impl Add<u64> for LogicalBlock {
+    type Output = LogicalBlock;
+
+    fn add(self, blocks: u64) -> LogicalBlock {
+        LogicalBlock(self.0 + blocks)
+    }
+}
+
+impl AddAssign<u64> for LogicalBlock {
+    fn add_assign(&mut self, blocks: u64) {
+        self.0 += blocks;
+    }
+}
+
+impl Sub for LogicalBlock {
+    type Output = u64;
+
+    /// How many blocks further it is.
+    fn sub(self, before: LogicalBlock) -> u64 {
+        self.0 - before.0
+    }
+}
 
 impl Ino {
     /// The list of bad blocks.

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 
 use finefs_buffers::DataMode;
 use finefs_ext_disk as disk;
+use finefs_ext_disk::LogicalBlock;
 use finefs_ext_disk::features::{Compat, RoCompat};
 use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_ext_disk::orphan_file::OrphanBlock;
@@ -207,7 +208,8 @@ fn zero_tail(state: &ExtState, ino: Ino, inode: &Inode<InodeBytes>, size_bytes: 
     if within == 0 || inode.flags().contains(InodeFlags::ENCRYPT) {
         return Ok(());
     }
-    let Some(block) = map::block_of(state, ino, inode, size_bytes / block_size)? else {
+    let Some(block) = map::block_of(state, ino, inode, LogicalBlock(size_bytes / block_size))?
+    else {
         return Ok(());
     };
     let zeros = vec![0; (block_size - within) as usize];

@@ -284,14 +284,14 @@ pub fn extent(data: &[u8]) {
     let Ok(mut node) = ExtentNode::new(bytes.clone()) else {
         return;
     };
-    let is_valid = node.validate(0..1 << 32).is_ok();
-    let logical = LogicalBlock(u32::from(logical) << 4);
+    let is_valid = node.validate(LogicalBlock::ALL).is_ok();
+    let logical = LogicalBlock(u64::from(logical) << 4);
     if let Some(found) = node.find(logical) {
         assert!(!is_valid || found.contains(logical));
     }
     let _ = (
         node.search(logical),
-        node.child_range(u16::from(at), 0..1 << 32),
+        node.child_range(u16::from(at), LogicalBlock::ALL),
     );
     if node.is_leaf() {
         let all: Vec<Extent> = node.extents().collect();
@@ -455,7 +455,7 @@ pub fn small(data: &[u8]) {
         assert_eq!(orphans.verify_checksum(SEED, PhysBlock(4)), Ok(()));
     }
     let block_size = 1024 << (size & 3);
-    if let Some(path) = indirect::path(block_size, LogicalBlock(number)) {
+    if let Some(path) = indirect::path(block_size, number.into()) {
         let pointers = indirect::pointers_per_block(block_size);
         assert_eq!(path.depth() + 1, path.steps().len());
         let word = path.steps()[0];
@@ -464,6 +464,6 @@ pub fn small(data: &[u8]) {
         // Where the word's part begins, and where in it.
         let within = below.fold(0, |sum, step| sum * u64::from(pointers) + u64::from(*step));
         let start = indirect::first_of_word(block_size, word);
-        assert_eq!(start + within, u64::from(number));
+        assert_eq!(start + within, number.into());
     }
 }

@@ -6,7 +6,7 @@ use finefs_ext_disk::checksum::{InodeSeed, crc32c};
 use finefs_ext_disk::dirent::{DirBlock, EntryType, decode_rec_len, entry_size};
 use finefs_ext_disk::features::{Compat, Incompat};
 use finefs_ext_disk::inode::{FileKind, Inode, InodeFlags};
-use finefs_ext_disk::{GroupNo, Ino};
+use finefs_ext_disk::{GroupNo, Ino, LogicalBlock};
 
 use super::htree::{BlockKind, Index};
 use super::{Check, xattrs};
@@ -43,10 +43,10 @@ pub(super) fn check(check: &Check, found: &mut Findings) {
 
 /// The runs of a directory's blocks.
 #[derive(Default)]
-pub(crate) struct Runs(pub Vec<(u64, u64, u64)>);
+pub(crate) struct Runs(pub Vec<(LogicalBlock, u64, u64)>);
 
 impl Sink for Runs {
-    fn data(&mut self, logical: u64, physical: u64, length: u64) {
+    fn data(&mut self, logical: LogicalBlock, physical: u64, length: u64) {
         match self.0.last_mut() {
             Some((start, at, count)) if *start + *count == logical && *at + *count == physical => {
                 *count += length;
@@ -181,7 +181,7 @@ impl<'a> Directory<'a> {
         }
     }
 
-    fn block(&mut self, logical: u64, physical: u64, block: &[u8]) {
+    fn block(&mut self, logical: LogicalBlock, physical: u64, block: &[u8]) {
         let kind = match &mut self.index {
             Some(index) => index.block(logical, &self.check.fs, block, |what| {
                 self.found
@@ -190,7 +190,7 @@ impl<'a> Directory<'a> {
             None => BlockKind::Leaf,
         };
         let limit = self.checksum(kind, physical, block);
-        let position = if logical == 0 { 0 } else { 2 };
+        let position = if logical == LogicalBlock(0) { 0 } else { 2 };
         let is_leaf = kind == BlockKind::Leaf;
         let mut range = None;
         if self.index.is_some() {

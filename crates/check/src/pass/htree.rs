@@ -1,6 +1,7 @@
 //! The index of a directory: that its tree reaches every block once, at one depth, and that the
 //! hashes of names lie where the tree says.
 
+use finefs_ext_disk::LogicalBlock;
 use finefs_ext_disk::checksum::{InodeSeed, crc32c};
 use finefs_ext_disk::dirent::{DirRules, decode_rec_len};
 use finefs_ext_disk::dirhash::{DirHasher, VERSION_SIPHASH, VERSION_TEA};
@@ -154,12 +155,12 @@ impl Index {
     /// Takes a block in, and says what it is.
     pub fn block(
         &mut self,
-        logical: u64,
+        logical: LogicalBlock,
         fs: &Fs,
         block: &[u8],
         mut wrong: impl FnMut(String),
     ) -> BlockKind {
-        let at = logical as usize;
+        let at = logical.0 as usize;
         let tail = if fs.dir_rules.has_tail { TAIL } else { 0 };
         let limit = |entries: usize| (block.len() - entries - tail) / ENTRY;
         let place = DxPlace::below_root(self.rules);
@@ -276,8 +277,8 @@ impl Index {
     }
 
     /// Notes the lowest and highest hash of the names in a leaf.
-    pub fn leaf(&mut self, logical: u64, low: u32, high: u32) {
-        if let Some(own) = self.blocks.get_mut(logical as usize) {
+    pub fn leaf(&mut self, logical: LogicalBlock, low: u32, high: u32) {
+        if let Some(own) = self.blocks.get_mut(logical.0 as usize) {
             (own.min, own.max) = (low, high);
         }
     }

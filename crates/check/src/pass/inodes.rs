@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use finefs_ext_disk::extent::{self, ExtentNode};
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::{FileKind, Inode, InodeFlags};
-use finefs_ext_disk::{GroupNo, Ino, PhysBlock};
+use finefs_ext_disk::{GroupNo, Ino, LogicalBlock, PhysBlock};
 
 use super::Check;
 use super::quota::{Held, Usage};
@@ -589,7 +589,7 @@ struct Listed<'a> {
 }
 
 impl Sink for Listed<'_> {
-    fn data(&mut self, _: u64, physical: u64, length: u64) {
+    fn data(&mut self, _: LogicalBlock, physical: u64, length: u64) {
         self.blocks.extend(physical..physical + length);
     }
 
@@ -624,7 +624,7 @@ impl<'a> Claiming<'a> {
 }
 
 impl Sink for Claiming<'_> {
-    fn data(&mut self, _: u64, physical: u64, length: u64) {
+    fn data(&mut self, _: LogicalBlock, physical: u64, length: u64) {
         if self.is_resize {
             return;
         }

@@ -6,7 +6,7 @@ use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::FileKind;
 use finefs_ext_disk::jbd2::JournalSuperblock;
 use finefs_ext_disk::superblock::{SUPERBLOCK_SIZE, State, Superblock};
-use finefs_ext_disk::{GroupNo, Ino};
+use finefs_ext_disk::{GroupNo, Ino, LogicalBlock};
 
 use super::Check;
 use crate::finding::{Findings, Object, Problem};
@@ -203,12 +203,12 @@ struct Runs {
     first: u64,
     blocks: u64,
     is_gapless: bool,
-    next: u64,
+    next: LogicalBlock,
 }
 
 impl Sink for Runs {
-    fn data(&mut self, logical: u64, physical: u64, length: u64) {
-        if logical == 0 {
+    fn data(&mut self, logical: LogicalBlock, physical: u64, length: u64) {
+        if logical == LogicalBlock(0) {
             self.first = physical;
             self.is_gapless = true;
         }

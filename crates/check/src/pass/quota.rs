@@ -131,7 +131,7 @@ fn read(fs: &Fs, kind: QuotaKind, ino: u32) -> Result<Vec<PlacedEntry>, String> 
     let piece = |number: u32| -> Result<Vec<u8>, String> {
         let at = u64::from(number) * BLOCK_SIZE as u64;
         let block = runs.0.iter().find_map(|(logical, start, length)| {
-            let offset = (at / block_bytes).checked_sub(*logical)?;
+            let offset = (at / block_bytes).checked_sub(logical.0)?;
             (offset < *length).then_some(start + offset)
         });
         let block = block.ok_or_else(|| format!("quota file: block {number} is missing"))?;

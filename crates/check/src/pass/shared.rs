@@ -2,7 +2,7 @@
 //! claimed in a table of its own: what is there already is shared.
 
 use finefs_ext_disk::features::{Compat, Incompat};
-use finefs_ext_disk::{Ino, PhysBlock};
+use finefs_ext_disk::{Ino, LogicalBlock, PhysBlock};
 
 use super::Check;
 use crate::finding::{Findings, Object, Problem};
@@ -32,7 +32,7 @@ impl Again<'_> {
 }
 
 impl Sink for Again<'_> {
-    fn data(&mut self, _: u64, physical: u64, length: u64) {
+    fn data(&mut self, _: LogicalBlock, physical: u64, length: u64) {
         self.claim(physical, length);
     }
     fn node(&mut self, block: u64) -> bool {
@@ -61,7 +61,7 @@ impl Look<'_> {
 }
 
 impl Sink for Look<'_> {
-    fn data(&mut self, _: u64, physical: u64, length: u64) {
+    fn data(&mut self, _: LogicalBlock, physical: u64, length: u64) {
         self.look(physical, length);
     }
     fn node(&mut self, block: u64) -> bool {

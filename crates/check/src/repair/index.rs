@@ -116,7 +116,7 @@ impl Build<'_> {
             self.fix.write_block(self.blocks[block], leaf.as_bytes())?;
             entries.push(DxEntry {
                 hash,
-                block: LogicalBlock(block as u32),
+                block: LogicalBlock(block as u64),
             });
             next += count;
         }
@@ -140,7 +140,7 @@ impl Build<'_> {
             self.fix.write_block(self.blocks[1 + at], node.as_bytes())?;
             tops.push(DxEntry {
                 hash: part[0].hash,
-                block: LogicalBlock(1 + at as u32),
+                block: LogicalBlock(1 + at as u64),
             });
         }
         Ok(tops)

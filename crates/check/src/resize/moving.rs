@@ -301,7 +301,7 @@ impl<'a> Mover<'a> {
             join(
                 to,
                 Extent {
-                    logical: LogicalBlock(extent.logical.0 + done),
+                    logical: extent.logical + u64::from(done),
                     len: count as u32,
                     physical: PhysBlock(physical),
                     is_unwritten: extent.is_unwritten,
@@ -511,7 +511,7 @@ fn join(extents: &mut Vec<Extent>, next: Extent) {
             true => LEN_MAX_UNWRITTEN,
             false => LEN_MAX,
         };
-        let continues = last.logical_end() == u64::from(next.logical.0)
+        let continues = last.logical_end() == next.logical
             && last.physical.0 + u64::from(last.len) == next.physical.0
             && last.is_unwritten == next.is_unwritten
             && last.len + next.len <= most;

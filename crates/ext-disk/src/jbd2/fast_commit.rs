@@ -4,6 +4,7 @@
 
 use crate::bytes::{clip, le16, le32, put_le16};
 use crate::error::{Corrupt, Result};
+use crate::units::LogicalBlock;
 
 /// Bytes of tag and length.
 pub const HEADER_SIZE: usize = 4;
@@ -164,7 +165,7 @@ pub struct FcRange {
     /// The inode.
     pub ino: u32,
     /// First block within the file.
-    pub logical: u32,
+    pub logical: LogicalBlock,
     /// Number of blocks.
     pub length: u32,
     /// First block on the device, and whether it reads as zeros; `None` where a range is removed.
@@ -182,7 +183,7 @@ impl FcRange {
         let physical = u64::from(le16(value, 10)) << 32 | u64::from(le32(value, 12));
         Some(FcRange {
             ino: le32(value, 0),
-            logical: le32(value, 4),
+            logical: le32(value, 4).into(),
             length: stored_len - if is_unwritten { UNWRITTEN_LEN } else { 0 },
             physical: Some((physical, is_unwritten)),
         })
@@ -192,7 +193,7 @@ impl FcRange {
     pub fn parse_removed(value: &[u8]) -> Option<FcRange> {
         (value.len() >= 12).then(|| FcRange {
             ino: le32(value, 0),
-            logical: le32(value, 4),
+            logical: le32(value, 4).into(),
             length: le32(value, 8),
             physical: None,
         })
@@ -240,7 +241,10 @@ mod tests {
     fn values() {
         let added = [7, 0, 0, 0, 1, 0, 0, 0, 3, 0x80, 1, 0, 9, 0, 0, 0];
         let range = FcRange::parse_added(&added).expect("it is whole");
-        assert_eq!((range.ino, range.logical, range.length), (7, 1, 3));
+        assert_eq!(
+            (range.ino, range.logical, range.length),
+            (7, LogicalBlock(1), 3)
+        );
         assert_eq!(range.physical, Some((1 << 32 | 9, true)));
         assert_eq!(FcRange::parse_added(&added[..15]), None);
         assert_eq!(FcRange::parse_removed(&added[..11]), None);

@@ -88,7 +88,14 @@ fn check_inode(image: &Image, ino: Ino, seen: &mut Seen) {
         .unwrap_or_else(|e| panic!("inode {ino}: {e}"));
     let seed = inode.seed(&image.rules, ino);
     if inode.flags().contains(InodeFlags::EXTENTS) {
-        check_extents(image, inode.block_area(), 0..1 << 32, None, seed, seen);
+        check_extents(
+            image,
+            inode.block_area(),
+            LogicalBlock::ALL,
+            None,
+            seed,
+            seen,
+        );
     }
     if inode.is_fast_symlink(&image.rules) {
         assert_eq!(inode.blocks_512(&image.rules), 0);
@@ -103,7 +110,7 @@ fn check_inode(image: &Image, ino: Ino, seen: &mut Seen) {
 fn check_extents(
     image: &Image,
     bytes: &[u8],
-    range: Range<u64>,
+    range: Range<LogicalBlock>,
     depth: Option<u16>,
     seed: Option<InodeSeed>,
     seen: &mut Seen,

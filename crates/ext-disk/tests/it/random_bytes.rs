@@ -164,18 +164,19 @@ proptest! {
         block: u32, at: u16,
     ) {
         if let Ok(mut node) = ExtentNode::new(all.clone()) {
-            let _ = (node.validate(0..1 << 32), node.find(LogicalBlock(block)), node.search(LogicalBlock(block)));
-            let _ = (node.verify_checksum(InodeSeed(1)), node.child_range(at, 0..1 << 32));
+            let block = LogicalBlock::from(block);
+            let _ = (node.validate(LogicalBlock::ALL), node.find(block), node.search(block));
+            let _ = (node.verify_checksum(InodeSeed(1)), node.child_range(at, LogicalBlock::ALL));
             let found: Vec<Extent> = node.extents().collect();
             for (i, e) in (0u16..).zip(&found) {
                 let done = node.set_extent(i, *e);
-                prop_assert_eq!(done.is_ok(), e.len > 0 && e.logical_end() <= 1 << 32);
+                prop_assert_eq!(done.is_ok(), e.len > 0 && e.logical_end() <= LogicalBlock::ALL.end);
             }
             if node.is_leaf() {
                 prop_assert_eq!(node.as_bytes(), &all[..]);
             }
-            let _ = node.insert_index(at, Index { logical: LogicalBlock(block), block: PhysBlock(1) });
-            let new = Extent { logical: LogicalBlock(block), len: 1, physical: PhysBlock(1), is_unwritten: true };
+            let _ = node.insert_index(at, Index { logical: block, block: PhysBlock(1) });
+            let new = Extent { logical: block, len: 1, physical: PhysBlock(1), is_unwritten: true };
             let _ = node.insert_extent(at % 8, new);
             node.remove(at);
             node.truncate(at);
@@ -225,7 +226,7 @@ proptest! {
         if let Ok(mut dx) = DxBlock::new(all, place, has_tail) {
             prop_assert!(dx.search(hash) < dx.count());
             let _ = (dx.validate(), dx.verify_checksum(InodeSeed(1)), dx.entries().count());
-            let _ = dx.insert(at % 16, DxEntry { hash, block: LogicalBlock(hash) });
+            let _ = dx.insert(at % 16, DxEntry { hash, block: hash.into() });
             dx.set_block(at, LogicalBlock(1));
             dx.update_checksum(InodeSeed(1));
             prop_assert_eq!(dx.verify_checksum(InodeSeed(1)), Ok(()));

@@ -80,6 +80,7 @@ mod xattrs;
 
 use std::borrow::Cow;
 
+use finefs_ext_disk::LogicalBlock;
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
@@ -96,7 +97,7 @@ use directory::DirFormat;
 use groups::Groups;
 pub(crate) use inline::max_bytes as inline_max_bytes;
 use inode::{InodeEdit, InodeTable};
-use map::{LOGICAL_END, Run};
+use map::Run;
 use pieces::{Piece, cut};
 pub(crate) use reservation::{reserve, unreserve};
 use space::Space;
@@ -543,7 +544,7 @@ impl<'a> Commit<'a> {
         buffer[..target.len()].copy_from_slice(target);
         drop(buffer);
         let run = Run {
-            logical: 0,
+            logical: LogicalBlock(0),
             physical: block,
             length: 1,
             is_unwritten: false,
@@ -563,7 +564,7 @@ impl<'a> Commit<'a> {
         // What could not be freed leaks; the inode goes all the same.
         if is_mapped && !inode.disk.flags().contains(InodeFlags::INLINE_DATA) {
             let unmapped = map::check(self.state, inode)
-                .and_then(|()| map::unmap(&mut self.space, inode, 0..LOGICAL_END));
+                .and_then(|()| map::unmap(&mut self.space, inode, LogicalBlock::ALL));
             self.space.note_leak(unmapped);
         }
         let released = xattrs::release_all(&mut self.space, &mut self.table, inode);

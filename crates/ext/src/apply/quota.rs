@@ -11,12 +11,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use finefs_ext_disk::Ino as DiskIno;
 use finefs_ext_disk::inode::{InodeFlags, InodeRules};
 use finefs_ext_disk::quota::{
     BLOCK_SIZE, BlockHead, DEPTH, ENTRIES, ENTRY_SIZE, QuotaEntry, QuotaInfo, QuotaKind, ROOT,
     entry_offset, reference_offset,
 };
+use finefs_ext_disk::{Ino as DiskIno, LogicalBlock};
 use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Ino, Result};
 
 use super::inode::{InodeEdit, InodeTable};
@@ -310,10 +310,12 @@ impl<'s, 'a> File<'s, 'a> {
             let goal = self.inode.goal(self.space);
             let last = self.extents.iter().find(|last| last.end() == logical);
             let before = last.map(|last| last.physical.0 + last.length - 1);
-            let physical = self.space.allocate_for(logical, before, goal)?;
+            let physical = self
+                .space
+                .allocate_for(LogicalBlock(logical), before, goal)?;
             drop(self.space.state.buffers.zeroed(physical));
             let run = Run {
-                logical,
+                logical: LogicalBlock(logical),
                 physical,
                 length: 1,
                 is_unwritten: false,

@@ -16,7 +16,7 @@
 
 use std::collections::HashSet;
 
-use finefs_ext_disk::{GroupNo, Ino, PhysBlock};
+use finefs_ext_disk::{GroupNo, Ino, LogicalBlock, PhysBlock};
 use finefs_namespace::{BlockNo, BlockRun, CommitThreads, Error, Result, Settled, parallel};
 
 use smallvec::SmallVec;
@@ -257,7 +257,7 @@ impl<'a> Space<'a> {
     /// lies at `before`.
     pub(crate) fn allocate_for(
         &mut self,
-        logical: u64,
+        logical: LogicalBlock,
         before: Option<u64>,
         goal: u64,
     ) -> Result<u64> {

@@ -17,11 +17,11 @@ use std::collections::BTreeMap;
 use finefs_ext_disk::checksum::crc32c;
 use finefs_ext_disk::inode::{FileKind, InodeFlags};
 use finefs_ext_disk::xattr;
-use finefs_ext_disk::{Ino as DiskIno, PhysBlock};
+use finefs_ext_disk::{Ino as DiskIno, LogicalBlock, PhysBlock};
 use finefs_namespace::Result;
 
 use super::inode::{InodeEdit, InodeTable};
-use super::map::{self, LOGICAL_END, Run};
+use super::map::{self, Run};
 use super::space::Space;
 
 /// A value in an inode, as an entry names it.
@@ -85,7 +85,7 @@ pub(crate) fn create(
 fn fill(space: &mut Space<'_>, inode: &mut InodeEdit, value: &[u8]) -> Result<()> {
     let block_bytes = space.state.buffers.block_size_bytes();
     let mut before = None;
-    for (logical, piece) in (0..).zip(value.chunks(block_bytes)) {
+    for (logical, piece) in (0..).map(LogicalBlock).zip(value.chunks(block_bytes)) {
         let goal = before.map_or(inode.goal(space), |before| before + 1);
         let physical = space.allocate_for(logical, before, goal)?;
         before = Some(physical);
@@ -140,7 +140,7 @@ fn count(
         return table.store(&mut inode);
     }
     let unmapped = map::check(space.state, &inode)
-        .and_then(|()| map::unmap(space, &mut inode, 0..LOGICAL_END));
+        .and_then(|()| map::unmap(space, &mut inode, LogicalBlock::ALL));
     space.note_leak(unmapped);
     inode.disk.block_area_mut().fill(0);
     inode.blocks_delta = 0;

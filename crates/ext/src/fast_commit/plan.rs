@@ -215,10 +215,8 @@ impl<'a> Plan<'a> {
 
     fn map(&mut self, range: &FcRange) -> Result<()> {
         let object = self.object(range.ino)?;
-        let (from, to) = (
-            u64::from(range.logical),
-            u64::from(range.logical) + u64::from(range.length),
-        );
+        let from = range.logical.0;
+        let to = from + u64::from(range.length);
         object.extents = without(&object.extents, from, to);
         if let Some((physical, is_unwritten)) = range.physical
             && range.length > 0

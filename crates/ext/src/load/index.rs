@@ -142,7 +142,7 @@ impl Check<'_> {
                 .map_err(|error| self.at(logical, error))?;
         }
         for (position, entry) in node.entries().enumerate() {
-            let below = u64::from(entry.block.0);
+            let below = entry.block.0;
             if below >= self.blocks || !self.seen.insert(below) {
                 return Err(self.corrupt(format_args!("block {logical} points at block {below}")));
             }

@@ -70,7 +70,7 @@ pub(crate) fn load_with<B: AsRef<[u8]>>(
         mapping: Mapping::default(),
     };
     if inode.flags().contains(InodeFlags::EXTENTS) {
-        walk.extent_node(inode.block_area(), None, 0..1 << 32)?;
+        walk.extent_node(inode.block_area(), None, LogicalBlock::ALL)?;
     } else {
         walk.block_map(inode.block_words())?;
     }
@@ -82,12 +82,9 @@ pub(crate) fn block_of<B: AsRef<[u8]>>(
     state: &ExtState,
     ino: Ino,
     inode: &Inode<B>,
-    logical: u64,
+    logical: LogicalBlock,
 ) -> Result<Option<u64>> {
     let corrupt = |what: &str| Error::corrupt(format_args!("inode {ino}: {what}"));
-    let Ok(logical) = u32::try_from(logical).map(LogicalBlock) else {
-        return Ok(None);
-    };
     let can_own = |block: u64| state.groups.can_own(&state.geometry, block, 1);
     let read = |block: u64| match can_own(block) {
         true => state.buffers.read(block),
@@ -136,8 +133,7 @@ fn extent_of(
         }
         if node.is_leaf() {
             let extent = node.find(logical).filter(|extent| !extent.is_unwritten);
-            let within = |first: LogicalBlock| u64::from(logical.0 - first.0);
-            return Ok(extent.map(|extent| extent.physical.0 + within(extent.logical)));
+            return Ok(extent.map(|extent| extent.physical.0 + (logical - extent.logical)));
         }
         let Some(index) = node.search(logical).and_then(|at| node.index(at)) else {
             return Ok(None);
@@ -243,7 +239,12 @@ impl Walk<'_> {
     }
 
     /// Walks the extent tree below `bytes`, a node that must be `depth` deep (the root may say).
-    fn extent_node(&mut self, bytes: &[u8], depth: Option<u16>, range: Range<u64>) -> Result<()> {
+    fn extent_node(
+        &mut self,
+        bytes: &[u8],
+        depth: Option<u16>,
+        range: Range<LogicalBlock>,
+    ) -> Result<()> {
         let place = |walk: &Walk<'_>| format!("inode {}: extent tree", walk.ino);
         let node = ExtentNode::new(bytes).map_err(|error| at(place(self), error))?;
         if depth.is_some_and(|depth| depth != node.depth()) {
@@ -307,7 +308,7 @@ impl Walk<'_> {
 
 fn convert(extent: disk::extent::Extent) -> Extent {
     Extent {
-        logical: u64::from(extent.logical.0),
+        logical: extent.logical.0,
         physical: BlockNo(extent.physical.0),
         length: u64::from(extent.len),
         state: if extent.is_unwritten {

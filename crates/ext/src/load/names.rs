@@ -12,6 +12,7 @@
 use std::collections::HashSet;
 
 use finefs_buffers::BufferRead;
+use finefs_ext_disk::LogicalBlock;
 use finefs_ext_disk::checksum::InodeSeed;
 use finefs_ext_disk::dirent::{DirBlock, DirEntry};
 use finefs_ext_disk::dirhash::DirHasher;
@@ -28,6 +29,9 @@ use crate::state::{ExtState, InodeBytes, disk_ino};
 
 /// A directory of so many bytes for each name has those names or more, about.
 const BYTES_A_NAME: u64 = 32;
+
+/// The root of the index.
+const ROOT: LogicalBlock = LogicalBlock(0);
 
 /// Whether names of a directory can be found one by one, and there are about so many: its parent.
 pub(crate) fn open(state: &ExtState, ino: Ino, names_min: u64) -> Result<Option<Ino>> {
@@ -47,7 +51,7 @@ pub(crate) fn open(state: &ExtState, ino: Ino, names_min: u64) -> Result<Option<
         return Ok(None);
     }
     // What is wrong with it is told by the load of the whole.
-    let (Ok(root), Ok(_)) = (names.node(0), names.hasher()) else {
+    let (Ok(root), Ok(_)) = (names.node(ROOT), names.hasher()) else {
         return Ok(None);
     };
     if !names.has_all_blocks()? {
@@ -86,7 +90,7 @@ pub(crate) fn from(
         return Ok(None);
     };
     if !names.is_indexed() {
-        for logical in 0..names.blocks {
+        for logical in (0..names.blocks).map(LogicalBlock) {
             names.take(&names.leaf(logical)?, &hasher, hash, into)?;
         }
         return Ok(None);
@@ -116,7 +120,7 @@ struct Frame {
 struct Node {
     bytes: BufferRead,
     place: DxPlace,
-    logical: u64,
+    logical: LogicalBlock,
 }
 
 /// A directory whose names are looked for.
@@ -169,15 +173,15 @@ impl Names<'_> {
         Error::corrupt(format_args!("inode {}: directory: {what}", self.ino))
     }
 
-    fn at(&self, logical: u64, error: DiskError) -> Error {
+    fn at(&self, logical: LogicalBlock, error: DiskError) -> Error {
         at(
             format_args!("inode {}: directory block {logical}", self.ino),
             error,
         )
     }
 
-    fn bytes(&self, logical: u64) -> Result<BufferRead> {
-        let block = match logical < self.blocks {
+    fn bytes(&self, logical: LogicalBlock) -> Result<BufferRead> {
+        let block = match logical.0 < self.blocks {
             true => map::block_of(self.state, self.ino, &self.inode, logical)?,
             false => None,
         };
@@ -186,9 +190,9 @@ impl Names<'_> {
     }
 
     /// Reads and checks an index block.
-    fn node(&self, logical: u64) -> Result<Node> {
+    fn node(&self, logical: LogicalBlock) -> Result<Node> {
         let place = match logical {
-            0 => DxPlace::Root,
+            ROOT => DxPlace::Root,
             _ => DxPlace::Node,
         };
         let bytes = self.bytes(logical)?;
@@ -213,12 +217,12 @@ impl Names<'_> {
 
     fn hasher(&self) -> Result<DirHasher> {
         let version = match self.is_indexed() {
-            true => Some(self.block_of(&self.node(0)?)?.hash_version()),
+            true => Some(self.block_of(&self.node(ROOT)?)?.hash_version()),
             false => None,
         };
         let superblock = self.state.superblock.lock();
         let version = version.unwrap_or_else(|| superblock.def_hash_version());
-        DirHasher::new(version, &superblock).map_err(|error| self.at(0, error))
+        DirHasher::new(version, &superblock).map_err(|error| self.at(ROOT, error))
     }
 
     fn entry(&self, frame: &Frame, at: u16) -> Result<Option<DxEntry>> {
@@ -226,12 +230,12 @@ impl Names<'_> {
     }
 
     /// The block that a way leads to.
-    fn below(&self, way: &[Frame]) -> Result<u64> {
+    fn below(&self, way: &[Frame]) -> Result<LogicalBlock> {
         let below = match way.last() {
             Some(last) => self.entry(last, last.at)?,
             None => None,
         };
-        match below.map(|entry| u64::from(entry.block.0)) {
+        match below.map(|entry| entry.block) {
             // The root and index blocks on the way are no leaves.
             Some(below) if way.iter().all(|frame| frame.node.logical != below) => Ok(below),
             _ => Err(self.corrupt("its index leads nowhere")),
@@ -240,7 +244,7 @@ impl Names<'_> {
 
     /// The way to the leaf of a hash.
     fn walk(&self, hash: u32) -> Result<Vec<Frame>> {
-        let root = self.node(0)?;
+        let root = self.node(ROOT)?;
         let levels = self.block_of(&root)?.levels();
         if levels > LEVELS_MAX_LARGE {
             return Err(self.corrupt(format_args!("{levels} levels")));
@@ -286,7 +290,7 @@ impl Names<'_> {
 
     /// Goes on to the next leaf, into which names run on. `seen` are the leaves before it: a
     /// damaged index may lead to one leaf again and again.
-    fn run_on(&self, way: &mut Vec<Frame>, seen: &mut HashSet<u64>) -> Result<()> {
+    fn run_on(&self, way: &mut Vec<Frame>, seen: &mut HashSet<LogicalBlock>) -> Result<()> {
         seen.insert(self.below(way)?);
         self.advance(way)?;
         let leaf = self.below(way)?;
@@ -297,7 +301,7 @@ impl Names<'_> {
     }
 
     /// Reads and checks a block of entries.
-    fn leaf(&self, logical: u64) -> Result<BufferRead> {
+    fn leaf(&self, logical: LogicalBlock) -> Result<BufferRead> {
         let bytes = self.bytes(logical)?;
         let rules = self.state.dir_rules;
         let block = DirBlock::new(&bytes[..], rules).map_err(|error| self.at(logical, error))?;
@@ -345,7 +349,7 @@ impl Names<'_> {
     }
 
     fn find_without_index(&self, name: &[u8]) -> Result<Option<(Ino, Option<FileKind>)>> {
-        for logical in 0..self.blocks {
+        for logical in (0..self.blocks).map(LogicalBlock) {
             if let Some(found) = self.find_in(&self.leaf(logical)?, name)? {
                 return Ok(Some(found));
             }

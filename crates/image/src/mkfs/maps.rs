@@ -85,16 +85,16 @@ fn by_extents(space: &mut Space, wanted: &Wanted) -> Result<FileMap> {
         }
     }
     let mut extents = Vec::new();
-    let mut logical = 0;
+    let mut logical = LogicalBlock(0);
     for run in &map.data {
         let len = (run.end - run.start) as u32;
         extents.push(Extent {
-            logical: LogicalBlock(logical),
+            logical,
             len,
             physical: PhysBlock(run.start),
             is_unwritten: false,
         });
-        logical += len;
+        logical += run.end - run.start;
     }
     map.area = match node_place {
         None => leaf(vec![0; BLOCK_AREA_SIZE], &extents, wanted)?
@@ -158,17 +158,17 @@ pub(super) fn reordered(
         true if data.len() > EXTENTS_IN_INODE => return Ok(None),
         true => {
             let mut node = ExtentNode::init(area, 0)?;
-            let mut logical = 0;
+            let mut logical = LogicalBlock(0);
             for (at, run) in data.iter().enumerate() {
                 let len = (run.end - run.start) as u32;
                 let extent = Extent {
-                    logical: LogicalBlock(logical),
+                    logical,
                     len,
                     physical: PhysBlock(run.start),
                     is_unwritten: false,
                 };
                 node.insert_extent(at as u16, extent)?;
-                logical += len;
+                logical += run.end - run.start;
             }
             area = node.as_bytes().to_vec();
         }
@@ -203,9 +203,9 @@ pub(super) fn block_map(
         goal = run.end;
         Ok::<u64, MkfsError>(run.start)
     };
-    for logical in 0..wanted.blocks {
-        let path = indirect::path(wanted.block_size, LogicalBlock(logical as u32))
-            .ok_or(MkfsError::NoRoom(wanted.what))?;
+    for logical in (0..wanted.blocks).map(LogicalBlock) {
+        let path =
+            indirect::path(wanted.block_size, logical).ok_or(MkfsError::NoRoom(wanted.what))?;
         // The block that holds the pointer; none: the inode.
         let mut holder: Option<u64> = None;
         for (depth, step) in path.steps().iter().enumerate() {
@@ -217,7 +217,7 @@ pub(super) fn block_map(
             let place = match known {
                 PhysBlock(0) => {
                     let place = match given.filter(|_| is_data) {
-                        Some(given) => given[logical as usize],
+                        Some(given) => given[logical.0 as usize],
                         None => take(space)?,
                     };
                     let holder = match holder {

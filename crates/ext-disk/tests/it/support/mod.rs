@@ -210,9 +210,8 @@ impl Image {
             self.walk_extents(inode.block_area(), &mut all);
         } else {
             let count = inode.size(&self.rules).div_ceil(self.geo.block_size.into());
-            for logical in 0..count as u32 {
-                let path =
-                    indirect::path(self.geo.block_size, LogicalBlock(logical)).expect("path");
+            for logical in (0..count).map(LogicalBlock) {
+                let path = indirect::path(self.geo.block_size, logical).expect("path");
                 let steps = path.steps();
                 let mut at = PhysBlock(inode.block_words()[steps[0] as usize].into());
                 for step in &steps[1..] {
@@ -221,7 +220,7 @@ impl Image {
                     }
                 }
                 if at.0 != 0 {
-                    all.push((LogicalBlock(logical), at));
+                    all.push((logical, at));
                 }
             }
         }
@@ -231,12 +230,7 @@ impl Image {
     fn walk_extents(&self, bytes: &[u8], all: &mut Vec<(LogicalBlock, PhysBlock)>) {
         let node = ExtentNode::new(bytes).expect("extent node");
         for e in node.extents().filter(|e| !e.is_unwritten) {
-            all.extend((0..e.len).map(|i| {
-                (
-                    LogicalBlock(e.logical.0 + i),
-                    PhysBlock(e.physical.0 + u64::from(i)),
-                )
-            }));
+            all.extend((0..u64::from(e.len)).map(|i| (e.logical + i, PhysBlock(e.physical.0 + i))));
         }
         for index in node.indexes() {
             self.walk_extents(self.block(index.block), all);

@@ -8,12 +8,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use finefs_ext_disk::LogicalBlock;
 use finefs_ext_disk::dirent::{DirBlock, NAME_MAX, TAIL_SIZE, encode_rec_len};
 use finefs_ext_disk::dirhash::{DirHash, DirHasher};
 use finefs_ext_disk::nokey::{self, RawEntry};
 use finefs_namespace::Result;
 
-use super::{Directory, NameChange};
+use super::{Directory, FIRST, NameChange};
 use crate::crypt::FileCipher;
 use crate::load::nokey_names::NokeyNames;
 
@@ -61,11 +62,11 @@ impl Directory<'_, '_> {
                 .damaged("no key for a name of an encrypted directory"));
         }
         let mut names: HashSet<&[u8]> = changes.iter().map(|(name, _)| &**name).collect();
-        let first = self.state().buffers.read(self.place(0)?)?;
+        let first = self.state().buffers.read(self.place(FIRST)?)?;
         let shown = NokeyNames::of(self.state(), &self.inode.disk, Some(&first));
         let shown = shown.ok_or_else(|| self.inode.damaged("no hash for encrypted names"))?;
         drop(first);
-        for logical in 0..self.blocks {
+        for logical in (0..self.blocks).map(LogicalBlock) {
             if names.is_empty() {
                 break;
             }
@@ -78,7 +79,7 @@ impl Directory<'_, '_> {
 
     fn remove_from(
         &mut self,
-        logical: u32,
+        logical: LogicalBlock,
         shown: &NokeyNames,
         names: &mut HashSet<&[u8]>,
     ) -> Result<()> {

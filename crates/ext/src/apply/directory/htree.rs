@@ -20,7 +20,7 @@ use finefs_ext_disk::{Ino as DiskIno, LogicalBlock};
 use finefs_namespace::{FileKind, Ino, NumberMap, Result};
 
 use super::encrypted::NameHasher;
-use super::{Directory, NameChange, NewEntry, Target};
+use super::{Directory, FIRST, NameChange, NewEntry, Target};
 
 /// Leaves that are filled at a time: fewer than half an index block has room for.
 const LEAVES_MAX: usize = 16;
@@ -32,7 +32,7 @@ const EDITED_IN_PLACE_MAX: usize = 4;
 /// An index block on the way to a leaf.
 #[derive(Clone)]
 struct Frame {
-    logical: u32,
+    logical: LogicalBlock,
     place: DxPlace,
     entries: Vec<DxEntry>,
     /// The entry that the way follows.
@@ -46,10 +46,10 @@ struct Path {
 }
 
 impl Path {
-    fn leaf(&self) -> u32 {
+    fn leaf(&self) -> LogicalBlock {
         self.frames
             .last()
-            .map_or(0, |frame| frame.entries[frame.at].block.0)
+            .map_or(FIRST, |frame| frame.entries[frame.at].block)
     }
 
     /// The entry after the leaf's, wherever it is.
@@ -198,7 +198,7 @@ impl Directory<'_, '_> {
     }
 
     /// Changes entries of a leaf where they are.
-    fn edit_in_place(&mut self, leaf: u32, found: &[(u32, Option<Target>)]) -> Result<()> {
+    fn edit_in_place(&mut self, leaf: LogicalBlock, found: &[(u32, Option<Target>)]) -> Result<()> {
         if found.is_empty() {
             return Ok(());
         }
@@ -247,7 +247,7 @@ impl Directory<'_, '_> {
             };
             let entry = DxEntry {
                 hash: hash | u32::from(continues),
-                block: LogicalBlock(new),
+                block: new,
             };
             self.add_to_index(way, entry)?;
         }
@@ -255,7 +255,7 @@ impl Directory<'_, '_> {
     }
 
     /// The way to a leaf that a hash leads to, or one of those that its names run on into.
-    fn walk_to_leaf(&self, hash: u32, leaf: u32) -> Result<Path> {
+    fn walk_to_leaf(&self, hash: u32, leaf: LogicalBlock) -> Result<Path> {
         let mut way = self.walk(hash)?;
         let mut seen = HashSet::new();
         while way.leaf() != leaf {
@@ -270,7 +270,7 @@ impl Directory<'_, '_> {
     }
 
     fn hasher(&self) -> Result<NameHasher> {
-        let (_, bytes) = self.read_index(0)?;
+        let (_, bytes) = self.read_index(FIRST)?;
         let root = DxBlock::new(&bytes[..], DxPlace::Root, self.format.rules.has_tail)
             .map_err(|error| self.inode.damaged(error))?;
         self.hasher_of(root.hash_version())
@@ -300,8 +300,8 @@ impl Directory<'_, '_> {
     }
 
     /// Reads and checks an index block: a copy, to edit.
-    pub(super) fn read_index(&self, logical: u32) -> Result<(DxPlace, Vec<u8>)> {
-        let place = if logical == 0 {
+    pub(super) fn read_index(&self, logical: LogicalBlock) -> Result<(DxPlace, Vec<u8>)> {
+        let place = if logical == FIRST {
             DxPlace::Root
         } else {
             DxPlace::below_root(self.format.rules)
@@ -320,7 +320,11 @@ impl Directory<'_, '_> {
     }
 
     /// Writes an index block, with its checksum.
-    pub(super) fn write_index(&self, logical: u32, block: &mut DxBlock<&mut [u8]>) -> Result<()> {
+    pub(super) fn write_index(
+        &self,
+        logical: LogicalBlock,
+        block: &mut DxBlock<&mut [u8]>,
+    ) -> Result<()> {
         if let Some(seed) = self.inode.seed {
             block.update_checksum(seed);
         }
@@ -332,8 +336,8 @@ impl Directory<'_, '_> {
     /// The way to the leaf of a hash.
     fn walk(&self, hash: u32) -> Result<Path> {
         let has_tail = self.format.rules.has_tail;
-        let (mut place, mut bytes) = self.read_index(0)?;
-        let mut logical = 0;
+        let (mut place, mut bytes) = self.read_index(FIRST)?;
+        let mut logical = FIRST;
         let mut frames: Vec<Frame> = Vec::with_capacity(2);
         let mut levels = 0;
         let mut hasher = None;
@@ -346,7 +350,7 @@ impl Directory<'_, '_> {
             }
             let at = usize::from(block.search(hash));
             let entries: Vec<DxEntry> = block.entries().collect();
-            let below = entries[at].block.0;
+            let below = entries[at].block;
             frames.push(Frame {
                 logical,
                 place,
@@ -354,7 +358,7 @@ impl Directory<'_, '_> {
                 at,
             });
             // The root and nodes on the way are no leaves, and no way leads in a circle.
-            if below == 0 || frames.iter().any(|frame| frame.logical == below) {
+            if below == FIRST || frames.iter().any(|frame| frame.logical == below) {
                 return Err(self
                     .inode
                     .damaged(format_args!("directory index leads to block {below}")));
@@ -399,7 +403,7 @@ impl Directory<'_, '_> {
 
     /// The way to the leaf after that of `way`, into which names run on. `seen` are the leaves
     /// before it: a damaged index may lead to one leaf again and again.
-    fn run_on(&self, way: &Path, seen: &mut HashSet<u32>) -> Result<Path> {
+    fn run_on(&self, way: &Path, seen: &mut HashSet<LogicalBlock>) -> Result<Path> {
         seen.insert(way.leaf());
         let next = self.advance(way)?;
         match seen.contains(&next.leaf()) {
@@ -428,7 +432,7 @@ impl Directory<'_, '_> {
         while frames.len() < depth {
             let logical = frames
                 .last()
-                .map_or(0, |frame| frame.entries[frame.at].block.0);
+                .map_or(FIRST, |frame| frame.entries[frame.at].block);
             let (place, bytes) = self.read_index(logical)?;
             let block = DxBlock::new(&bytes[..], place, self.format.rules.has_tail)
                 .map_err(|error| self.inode.damaged(error))?;
@@ -495,10 +499,7 @@ impl Directory<'_, '_> {
             let hash = upper[0].hash;
             self.store_frame(level, &way.frames)?;
             let new = self.new_node(&upper)?;
-            entry = DxEntry {
-                hash,
-                block: LogicalBlock(new),
-            };
+            entry = DxEntry { hash, block: new };
         }
         self.deepen_root(&mut way)
     }
@@ -514,27 +515,27 @@ impl Directory<'_, '_> {
         way.frames[0].entries = vec![
             DxEntry {
                 hash: 0,
-                block: LogicalBlock(below[0]),
+                block: below[0],
             },
             DxEntry {
                 hash,
-                block: LogicalBlock(below[1]),
+                block: below[1],
             },
         ];
-        let (place, mut bytes) = self.read_index(0)?;
+        let (place, mut bytes) = self.read_index(FIRST)?;
         let mut root = DxBlock::new(&mut bytes[..], place, self.format.rules.has_tail)
             .map_err(|error| self.inode.damaged(error))?;
         root.set_levels(levels);
         root.set_entries(&way.frames[0].entries)
             .map_err(|error| self.inode.damaged(error))?;
-        self.write_index(0, &mut root)
+        self.write_index(FIRST, &mut root)
     }
 
-    fn new_node(&mut self, entries: &[DxEntry]) -> Result<u32> {
+    fn new_node(&mut self, entries: &[DxEntry]) -> Result<LogicalBlock> {
         let (logical, _) = self.append()?;
         let mut bytes = vec![0; self.block_size()];
         let has_tail = self.format.rules.has_tail;
-        let first = entries.first().map_or(LogicalBlock(0), |entry| entry.block);
+        let first = entries.first().map_or(FIRST, |entry| entry.block);
         let place = DxPlace::below_root(self.format.rules);
         let mut node = DxBlock::init_node(&mut bytes[..], place, has_tail, first)
             .map_err(|error| self.inode.damaged(error))?;
@@ -561,7 +562,7 @@ impl Directory<'_, '_> {
             return Err(self.inode.damaged("no index is wanted"));
         };
         self.close();
-        let bytes = self.read_leaf(0)?;
+        let bytes = self.read_leaf(FIRST)?;
         let damaged = |error| {
             self.inode
                 .damaged(format_args!("directory block 0: {error}"))
@@ -594,9 +595,9 @@ impl Directory<'_, '_> {
         };
         let mut bytes = vec![0; self.block_size()];
         let has_tail = self.format.rules.has_tail;
-        let mut root = DxBlock::init_root(&mut bytes[..], has_tail, info, LogicalBlock(leaf))
+        let mut root = DxBlock::init_root(&mut bytes[..], has_tail, info, leaf)
             .map_err(|error| self.inode.damaged(error))?;
-        self.write_index(0, &mut root)?;
+        self.write_index(FIRST, &mut root)?;
         self.set_indexed(true);
         Ok(())
     }
@@ -605,20 +606,20 @@ impl Directory<'_, '_> {
     pub(super) fn drop_index(&mut self) -> Result<()> {
         self.close();
         let has_tail = self.format.rules.has_tail;
-        let (_, bytes) = self.read_index(0)?;
+        let (_, bytes) = self.read_index(FIRST)?;
         let root = DxBlock::new(&bytes[..], DxPlace::Root, has_tail)
             .map_err(|error| self.inode.damaged(error))?;
         let parent = root.parent();
-        let mut nodes: Vec<u32> = Vec::new();
-        let mut level: Vec<u32> = vec![0];
+        let mut nodes: Vec<LogicalBlock> = Vec::new();
+        let mut level = vec![FIRST];
         for _ in 0..root.levels() {
             let mut below = Vec::new();
             for logical in level {
                 let (place, bytes) = self.read_index(logical)?;
                 let block = DxBlock::new(&bytes[..], place, has_tail)
                     .map_err(|error| self.inode.damaged(error))?;
-                below.extend(block.entries().map(|entry| entry.block.0));
-                if below.len() > self.blocks as usize {
+                below.extend(block.entries().map(|entry| entry.block));
+                if below.len() as u64 > self.blocks {
                     return Err(self
                         .inode
                         .damaged("the index has more blocks than there are"));
@@ -632,7 +633,7 @@ impl Directory<'_, '_> {
         }
         self.close();
         let own = DiskIno(self.inode.ino);
-        let mut buffer = self.state().buffers.zeroed(self.place(0)?);
+        let mut buffer = self.state().buffers.zeroed(self.place(FIRST)?);
         let block = DirBlock::init_dots(&mut buffer[..], self.format.rules, own, parent);
         let mut block = block.map_err(|error| self.inode.damaged(error))?;
         if let Some(seed) = self.inode.seed {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use finefs_ext_disk::LogicalBlock;
 use finefs_ext_disk::dirent::{DirBlock, EntryChange, Room};
 use finefs_namespace::Result;
 
@@ -22,7 +23,7 @@ impl Directory<'_, '_> {
             .map(|(i, (name, _))| (&name[..], i))
             .collect();
         let mut rooms = Vec::new();
-        for logical in 0..self.blocks {
+        for logical in (0..self.blocks).map(LogicalBlock) {
             if self.physical(logical).is_none() {
                 // A hole: the kernel passes over it too.
                 rooms.push(Room::default());
@@ -50,7 +51,7 @@ impl Directory<'_, '_> {
     }
 
     /// The room in a block, and whether it has an entry that changes.
-    fn scan(&self, logical: u32, pending: &HashMap<&[u8], usize>) -> Result<(Room, bool)> {
+    fn scan(&self, logical: LogicalBlock, pending: &HashMap<&[u8], usize>) -> Result<(Room, bool)> {
         let bytes = self.read_leaf(logical)?;
         let damaged = |error| {
             self.inode
@@ -69,7 +70,7 @@ impl Directory<'_, '_> {
     /// Changes the entries of a block that change, which are no longer pending; the room in it.
     fn change_entries(
         &mut self,
-        logical: u32,
+        logical: LogicalBlock,
         pending: &mut HashMap<&[u8], usize>,
         targets: &[Option<Target>],
     ) -> Result<Room> {
@@ -103,7 +104,7 @@ impl Directory<'_, '_> {
         let needed = self.format.rules.entry_size(name.len());
         let found = rooms.iter().position(|room| room.largest() >= needed);
         let logical = match found {
-            Some(at) => at as u32,
+            Some(at) => LogicalBlock(at as u64),
             None if self.blocks == 1 && self.format.new_index.is_some() => {
                 self.build_index()?;
                 return Ok(false);
@@ -119,7 +120,7 @@ impl Directory<'_, '_> {
             Some(hasher) => Some(self.hash(&hasher, name)?),
             None => None,
         };
-        let room = &mut rooms[logical as usize];
+        let room = &mut rooms[logical.0 as usize];
         let inserted =
             self.open(logical)?
                 .insert_in(room, (name, hash), target.ino, target.entry_type);

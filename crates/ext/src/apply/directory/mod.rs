@@ -23,7 +23,6 @@ mod linear;
 use std::sync::Arc;
 
 use finefs_buffers::{BufferRead, BufferWrite};
-use finefs_ext_disk::Ino as DiskIno;
 use finefs_ext_disk::dirent::{
     DirBlock, DirRules, EntryType, TAIL_SIZE, encode_rec_len, entry_size,
 };
@@ -32,6 +31,7 @@ use finefs_ext_disk::features::{Compat, Incompat};
 use finefs_ext_disk::htree::{DxBlock, DxPlace};
 use finefs_ext_disk::inode::{InodeFlags, InodeRules};
 use finefs_ext_disk::superblock::Superblock;
+use finefs_ext_disk::{Ino as DiskIno, LogicalBlock};
 use finefs_namespace::{DirectoryChange, Error, FileKind, Ino, Result};
 
 use super::inode::{InodeEdit, InodeTable, disk_kind};
@@ -120,6 +120,9 @@ struct NewEntry<'b> {
     target: Target,
 }
 
+/// The block with `.` and `..`, which is the root of an index.
+const FIRST: LogicalBlock = LogicalBlock(0);
+
 /// A directory while a batch changes it.
 struct Directory<'s, 'a> {
     space: &'s mut Space<'a>,
@@ -127,8 +130,8 @@ struct Directory<'s, 'a> {
     format: &'s DirFormat,
     runs: Vec<Run>,
     /// Size in blocks.
-    blocks: u32,
-    open: Option<(u32, BufferWrite<'a>)>,
+    blocks: u64,
+    open: Option<(LogicalBlock, BufferWrite<'a>)>,
     /// What hashes the names, where it takes a key: in an encrypted one that folds case.
     hashing: Option<Arc<FileCipher>>,
 }
@@ -172,8 +175,8 @@ pub(crate) fn change(
     let block_size = u64::from(space.state.geometry.block_size);
     let size = inode.disk.size(&format.inode_rules);
     // A size alone is no reason to look at more than there is.
-    let mapped = runs.last().map_or(0, Run::end);
-    let blocks = u32::try_from((size / block_size).min(mapped)).unwrap_or(u32::MAX);
+    let mapped = runs.last().map_or(LogicalBlock(0), Run::end);
+    let blocks = (size / block_size).min(mapped.0);
     let mut directory = Directory {
         space,
         inode,
@@ -277,15 +280,14 @@ impl<'a> Directory<'_, 'a> {
     }
 
     /// Where a block of the directory lies; `None` for a hole.
-    fn physical(&self, logical: u32) -> Option<u64> {
-        let logical = u64::from(logical);
+    fn physical(&self, logical: LogicalBlock) -> Option<u64> {
         let at = self.runs.partition_point(|run| run.end() <= logical);
         let run = self.runs.get(at).filter(|run| run.logical <= logical)?;
         Some(run.physical + (logical - run.logical))
     }
 
-    fn place(&self, logical: u32) -> Result<u64> {
-        let found = self.physical(logical).filter(|_| logical < self.blocks);
+    fn place(&self, logical: LogicalBlock) -> Result<u64> {
+        let found = self.physical(logical).filter(|_| logical.0 < self.blocks);
         let block = found.ok_or_else(|| {
             self.inode
                 .damaged(format_args!("directory block {logical}: not mapped"))
@@ -304,16 +306,16 @@ impl<'a> Directory<'_, 'a> {
     }
 
     /// Maps one block more at the end; its number and place. What it holds is the caller's to set.
-    fn append(&mut self) -> Result<(u32, u64)> {
+    fn append(&mut self) -> Result<(LogicalBlock, u64)> {
         let before = self.runs.last().map(|last| last.physical + last.length - 1);
         let goal = before.map_or(self.inode.goal(self.space), |before| before + 1);
-        let logical = self.blocks;
-        let size = (u64::from(logical) + 1) * self.block_size() as u64;
+        let logical = LogicalBlock(self.blocks);
+        let size = (self.blocks + 1) * self.block_size() as u64;
         let fits = self.inode.disk.set_size(&self.format.inode_rules, size);
         fits.map_err(|error| self.inode.damaged(error))?;
-        let physical = (self.space).allocate_for(u64::from(logical), before, goal)?;
+        let physical = self.space.allocate_for(logical, before, goal)?;
         let run = Run {
-            logical: u64::from(logical),
+            logical,
             physical,
             length: 1,
             is_unwritten: false,
@@ -333,7 +335,7 @@ impl<'a> Directory<'_, 'a> {
     }
 
     /// Reads a leaf and checks its checksum.
-    fn read_leaf(&self, logical: u32) -> Result<BufferRead> {
+    fn read_leaf(&self, logical: LogicalBlock) -> Result<BufferRead> {
         let bytes = self.state().buffers.read(self.place(logical)?)?;
         let damaged = |error| {
             self.inode
@@ -347,7 +349,7 @@ impl<'a> Directory<'_, 'a> {
     }
 
     /// Opens a leaf, after letting go of another.
-    fn open(&mut self, logical: u32) -> Result<DirBlock<&mut [u8]>> {
+    fn open(&mut self, logical: LogicalBlock) -> Result<DirBlock<&mut [u8]>> {
         if self.open.as_ref().is_none_or(|(open, _)| *open != logical) {
             self.close();
             self.read_leaf(logical)?;
@@ -368,7 +370,7 @@ impl<'a> Directory<'_, 'a> {
     }
 
     /// Writes a leaf that holds these entries, which fit.
-    fn write_leaf(&mut self, logical: u32, entries: &[NewEntry<'_>]) -> Result<()> {
+    fn write_leaf(&mut self, logical: LogicalBlock, entries: &[NewEntry<'_>]) -> Result<()> {
         self.close();
         let block_size = self.block_size();
         let capacity = self.leaf_capacity();
@@ -418,7 +420,7 @@ impl<'a> Directory<'_, 'a> {
     }
 
     /// Makes a block an empty, open leaf.
-    fn open_new(&mut self, logical: u32) -> Result<DirBlock<&mut [u8]>> {
+    fn open_new(&mut self, logical: LogicalBlock) -> Result<DirBlock<&mut [u8]>> {
         self.close();
         let mut buffer = self.state().buffers.zeroed(self.place(logical)?);
         DirBlock::init(&mut buffer[..], self.format.rules)
@@ -450,15 +452,15 @@ impl<'a> Directory<'_, 'a> {
     fn set_parent(&mut self, parent: Ino) -> Result<()> {
         let target = Target::of(parent, FileKind::Directory)?;
         if self.is_indexed() {
-            let (_, mut buffer) = self.read_index(0)?;
+            let (_, mut buffer) = self.read_index(FIRST)?;
             let has_tail = self.format.rules.has_tail;
             let mut root = DxBlock::new(&mut buffer[..], DxPlace::Root, has_tail)
                 .map_err(|error| self.inode.damaged(error))?;
             root.set_parent(target.ino);
-            return self.write_index(0, &mut root);
+            return self.write_index(FIRST, &mut root);
         }
         let damaged = self.inode.damaged("first directory block");
-        let mut block = self.open(0)?;
+        let mut block = self.open(FIRST)?;
         let dotdot = match block.entries().nth(1) {
             Some(Ok(entry)) if entry.name == b".." => entry.offset,
             _ => return Err(damaged),

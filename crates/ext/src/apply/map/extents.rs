@@ -22,7 +22,7 @@ use finefs_ext_disk::extent::{
 use finefs_ext_disk::{LogicalBlock, PhysBlock};
 use finefs_namespace::{Error, ExtentState, Result};
 
-use super::{LOGICAL_END, Run, free_data};
+use super::{Run, free_data};
 use crate::apply::inode::InodeEdit;
 use crate::apply::space::Space;
 
@@ -76,14 +76,14 @@ impl Entries {
 /// What is done to the leaves.
 enum Op {
     Map(Extent),
-    Convert(Range<u64>, ExtentState),
-    Unmap(Range<u64>),
+    Convert(Range<LogicalBlock>, ExtentState),
+    Unmap(Range<LogicalBlock>),
 }
 
 impl Op {
-    fn range(&self) -> Range<u64> {
+    fn range(&self) -> Range<LogicalBlock> {
         match self {
-            Op::Map(extent) => u64::from(extent.logical.0)..extent.logical_end(),
+            Op::Map(extent) => extent.logical..extent.logical_end(),
             Op::Convert(range, _) | Op::Unmap(range) => range.clone(),
         }
     }
@@ -107,7 +107,7 @@ pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Res
     while done < run.length {
         let length = longest.min(run.length - done);
         let piece = Extent {
-            logical: LogicalBlock((run.logical + done) as u32),
+            logical: run.logical + done,
             len: length as u32,
             physical: PhysBlock(run.physical + done),
             is_unwritten: run.is_unwritten,
@@ -123,7 +123,7 @@ pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Res
 pub(crate) fn convert(
     space: &mut Space<'_>,
     inode: &mut InodeEdit,
-    range: Range<u64>,
+    range: Range<LogicalBlock>,
     to: ExtentState,
 ) -> Result<()> {
     if space.cluster_blocks() > 1 && to == ExtentState::Written {
@@ -135,7 +135,7 @@ pub(crate) fn convert(
 }
 
 /// What is not mapped of a range of clusters of which something is.
-fn gaps(space: &Space<'_>, inode: &InodeEdit, range: Range<u64>) -> Result<Vec<Extent>> {
+fn gaps(space: &Space<'_>, inode: &InodeEdit, range: Range<LogicalBlock>) -> Result<Vec<Extent>> {
     let geometry = &space.state.geometry;
     let around = geometry.cluster_start(range.start)..geometry.cluster_end(range.end);
     let runs = runs_in(space, inode, &around)?;
@@ -156,14 +156,14 @@ fn gaps(space: &Space<'_>, inode: &InodeEdit, range: Range<u64>) -> Result<Vec<E
         let near = neighbours.find(is_near).ok_or_else(|| {
             inode.damaged(format_args!("nothing is mapped around logical block {at}"))
         })?;
-        let hole_end = runs.get(next).map_or(u64::MAX, |run| run.logical);
+        let hole_end = runs.get(next).map_or(range.end, |run| run.logical);
         let end = range.end.min(cluster.end).min(hole_end);
-        let physical = (near.physical + at).wrapping_sub(near.logical);
+        let physical = (near.physical + at.0).wrapping_sub(near.logical.0);
         if !space.state.groups.can_own(geometry, physical, end - at) {
             return Err(inode.damaged(format_args!("a cluster with block {physical}")));
         }
         gaps.push(Extent {
-            logical: LogicalBlock(at as u32),
+            logical: at,
             len: (end - at) as u32,
             physical: PhysBlock(physical),
             is_unwritten: false,
@@ -174,22 +174,26 @@ fn gaps(space: &Space<'_>, inode: &InodeEdit, range: Range<u64>) -> Result<Vec<E
 }
 
 /// Frees the blocks of a range.
-pub(crate) fn unmap(space: &mut Space<'_>, inode: &mut InodeEdit, range: Range<u64>) -> Result<()> {
+pub(crate) fn unmap(
+    space: &mut Space<'_>,
+    inode: &mut InodeEdit,
+    range: Range<LogicalBlock>,
+) -> Result<()> {
     Tree::of(space, inode).edit(&Op::Unmap(range))
 }
 
 /// All runs.
 pub(crate) fn runs(space: &Space<'_>, inode: &InodeEdit) -> Result<Vec<Run>> {
-    runs_in(space, inode, &(0..LOGICAL_END))
+    runs_in(space, inode, &LogicalBlock::ALL)
 }
 
 /// Those of the nodes that have a part of a range.
-fn runs_in(space: &Space<'_>, inode: &InodeEdit, wanted: &Range<u64>) -> Result<Vec<Run>> {
+fn runs_in(space: &Space<'_>, inode: &InodeEdit, wanted: &Range<LogicalBlock>) -> Result<Vec<Run>> {
     let root = ExtentNode::new(inode.disk.block_area()).map_err(|error| inode.damaged(error))?;
-    root.validate(0..LOGICAL_END)
+    root.validate(LogicalBlock::ALL)
         .map_err(|error| inode.damaged(error))?;
     let mut runs: Vec<Run> = Vec::new();
-    collect(space, inode, &root, 0..LOGICAL_END, wanted, &mut runs)?;
+    collect(space, inode, &root, LogicalBlock::ALL, wanted, &mut runs)?;
     Ok(runs)
 }
 
@@ -197,13 +201,13 @@ fn collect<B: AsRef<[u8]>>(
     space: &Space<'_>,
     inode: &InodeEdit,
     node: &ExtentNode<B>,
-    range: Range<u64>,
-    wanted: &Range<u64>,
+    range: Range<LogicalBlock>,
+    wanted: &Range<LogicalBlock>,
     runs: &mut Vec<Run>,
 ) -> Result<()> {
     for extent in node.extents() {
         runs.push(Run {
-            logical: u64::from(extent.logical.0),
+            logical: extent.logical,
             physical: extent.physical.0,
             length: u64::from(extent.len),
             is_unwritten: extent.is_unwritten,
@@ -227,7 +231,7 @@ fn read_node(
     inode: &InodeEdit,
     block: u64,
     depth: u16,
-    range: Range<u64>,
+    range: Range<LogicalBlock>,
 ) -> Result<finefs_buffers::BufferRead> {
     let state = space.state;
     if !state.groups.can_own(&state.geometry, block, 1) {
@@ -256,7 +260,7 @@ struct Tree<'s, 'a> {
     space: &'s mut Space<'a>,
     inode: &'s mut InodeEdit,
     /// Clusters before this logical block were freed.
-    freed_to: u64,
+    freed_to: LogicalBlock,
 }
 
 impl<'s, 'a> Tree<'s, 'a> {
@@ -264,7 +268,7 @@ impl<'s, 'a> Tree<'s, 'a> {
         Tree {
             space,
             inode,
-            freed_to: 0,
+            freed_to: LogicalBlock(0),
         }
     }
 
@@ -273,11 +277,11 @@ impl<'s, 'a> Tree<'s, 'a> {
         let (mut entries, depth) = {
             let root = ExtentNode::new(self.inode.disk.block_area())
                 .map_err(|error| self.inode.damaged(error))?;
-            root.validate(0..LOGICAL_END)
+            root.validate(LogicalBlock::ALL)
                 .map_err(|error| self.inode.damaged(error))?;
             (entries_of(&root), root.depth())
         };
-        let (edited, outcome) = self.edit_entries(&mut entries, depth, 0..LOGICAL_END, op);
+        let (edited, outcome) = self.edit_entries(&mut entries, depth, LogicalBlock::ALL, op);
         if edited.has_changed {
             let stored = self.store_root(entries, depth, edited.grew_at_end);
             return outcome.and(stored);
@@ -290,7 +294,7 @@ impl<'s, 'a> Tree<'s, 'a> {
         &mut self,
         entries: &mut Entries,
         depth: u16,
-        own: Range<u64>,
+        own: Range<LogicalBlock>,
         op: &Op,
     ) -> (Edited, Result<()>) {
         match entries {
@@ -306,24 +310,21 @@ impl<'s, 'a> Tree<'s, 'a> {
         &mut self,
         indexes: &mut Vec<Index>,
         depth: u16,
-        own: Range<u64>,
+        own: Range<LogicalBlock>,
         op: &Op,
     ) -> (Edited, Result<()>) {
         let range = op.range();
         // The child that covers the start; what lies before all goes into the first.
-        let at_or_before =
-            indexes.partition_point(|index| u64::from(index.logical.0) <= range.start);
+        let at_or_before = indexes.partition_point(|index| index.logical <= range.start);
         let mut at = at_or_before.saturating_sub(1);
         let mut edited = Edited::default();
         while at < indexes.len() {
-            let start = u64::from(indexes[at].logical.0);
+            let start = indexes[at].logical;
             let is_only_one = matches!(op, Op::Map(_));
             if start >= range.end && !is_only_one {
                 break;
             }
-            let end = indexes
-                .get(at + 1)
-                .map_or(own.end, |next| u64::from(next.logical.0));
+            let end = indexes.get(at + 1).map_or(own.end, |next| next.logical);
             let is_last = at + 1 == indexes.len();
             let (below, outcome) = self.edit_node(indexes[at], depth - 1, start..end, op);
             if let Some((replacement, grew_at_end)) = below {
@@ -348,7 +349,7 @@ impl<'s, 'a> Tree<'s, 'a> {
         &mut self,
         index: Index,
         depth: u16,
-        range: Range<u64>,
+        range: Range<LogicalBlock>,
         op: &Op,
     ) -> (Option<(Vec<Index>, bool)>, Result<()>) {
         let block = index.block.0;
@@ -438,7 +439,7 @@ impl<'s, 'a> Tree<'s, 'a> {
         let mut emptied = Vec::new();
         while let Entries::Inner(indexes) = &entries {
             let &[only] = &indexes[..] else { break };
-            let range = u64::from(only.logical.0)..LOGICAL_END;
+            let range = only.logical..LogicalBlock::ALL.end;
             let below = read_node(self.space, self.inode, only.block.0, depth - 1, range)?;
             let node = ExtentNode::new(&below[..]).map_err(|error| self.inode.damaged(error))?;
             if usize::from(node.entries()) > capacity {
@@ -467,27 +468,28 @@ impl<'s, 'a> Tree<'s, 'a> {
     /// Frees the clusters that an extent has blocks of, but for those of the extent before.
     fn free_extent(&mut self, extent: &Extent) {
         let geometry = &self.space.state.geometry;
-        let logical = u64::from(extent.logical.0);
-        let start = geometry.cluster_start(logical).max(self.freed_to);
+        let start = geometry.cluster_start(extent.logical).max(self.freed_to);
         let end = geometry.cluster_end(extent.logical_end());
         if start < end {
-            let physical = (extent.physical.0 + start).wrapping_sub(logical);
+            let physical = (extent.physical.0 + start.0).wrapping_sub(extent.logical.0);
             self.freed_to = end;
             free_data(self.space, self.inode, physical, end - start);
         }
     }
 
     /// Applies an operation to the extents of a leaf.
-    fn edit_leaf(&mut self, extents: &mut Vec<Extent>, own: Range<u64>, op: &Op) -> Result<Edited> {
+    fn edit_leaf(
+        &mut self,
+        extents: &mut Vec<Extent>,
+        own: Range<LogicalBlock>,
+        op: &Op,
+    ) -> Result<Edited> {
         match op {
             Op::Map(new) => {
                 let at = extents.partition_point(|extent| extent.logical < new.logical);
-                let start = u64::from(new.logical.0);
-                let before = at.checked_sub(1).map_or(0, |i| extents[i].logical_end());
-                let after = extents
-                    .get(at)
-                    .map_or(own.end, |next| u64::from(next.logical.0));
-                if before > start || new.logical_end() > after {
+                let before = at.checked_sub(1).map(|i| extents[i].logical_end());
+                let after = extents.get(at).map_or(own.end, |next| next.logical);
+                if before > Some(new.logical) || new.logical_end() > after {
                     return Err(self
                         .inode
                         .damaged(format_args!("{new:?} is mapped already")));
@@ -552,25 +554,25 @@ fn fill(bytes: &mut [u8], depth: u16, entries: &Entries) -> finefs_ext_disk::Res
 }
 
 /// Cuts extents at the ends of a range. Gives how many lie inside it then, and the first of them.
-fn cut(extents: &mut Vec<Extent>, range: &Range<u64>) -> (usize, usize) {
+fn cut(extents: &mut Vec<Extent>, range: &Range<LogicalBlock>) -> (usize, usize) {
     for edge in [range.start, range.end] {
         let at = extents.partition_point(|extent| extent.logical_end() <= edge);
         if let Some(extent) = extents.get_mut(at)
-            && u64::from(extent.logical.0) < edge
+            && extent.logical < edge
         {
-            let keep = (edge - u64::from(extent.logical.0)) as u32;
+            let keep = edge - extent.logical;
             let rest = Extent {
-                logical: LogicalBlock(extent.logical.0 + keep),
-                len: extent.len - keep,
-                physical: PhysBlock(extent.physical.0 + u64::from(keep)),
+                logical: edge,
+                len: extent.len - keep as u32,
+                physical: PhysBlock(extent.physical.0 + keep),
                 is_unwritten: extent.is_unwritten,
             };
-            extent.len = keep;
+            extent.len = keep as u32;
             extents.insert(at + 1, rest);
         }
     }
     let first = extents.partition_point(|extent| extent.logical_end() <= range.start);
-    let end = extents.partition_point(|extent| u64::from(extent.logical.0) < range.end);
+    let end = extents.partition_point(|extent| extent.logical < range.end);
     (end - first.min(end), first)
 }
 
@@ -581,7 +583,7 @@ fn cut_to_length(extents: &mut Vec<Extent>, indices: Range<usize>) -> usize {
     for at in indices.rev() {
         let extent = extents[at];
         if extent.len > LEN_MAX_UNWRITTEN {
-            let place = u64::from(extent.logical.0 + LEN_MAX_UNWRITTEN);
+            let place = extent.logical + u64::from(LEN_MAX_UNWRITTEN);
             cut(extents, &(place..place));
             more += 1;
         }
@@ -600,7 +602,7 @@ fn merge_around(extents: &mut Vec<Extent>, indices: Range<usize>) {
         } else {
             LEN_MAX
         };
-        if left.logical_end() == u64::from(right.logical.0)
+        if left.logical_end() == right.logical
             && left.physical.0 + u64::from(left.len) == right.physical.0
             && left.is_unwritten == right.is_unwritten
             && left.len + right.len <= longest
@@ -627,7 +629,7 @@ mod tests {
 
     fn extent(logical: u32, len: u32, physical: u64, is_unwritten: bool) -> Extent {
         Extent {
-            logical: LogicalBlock(logical),
+            logical: logical.into(),
             len,
             physical: PhysBlock(physical),
             is_unwritten,
@@ -636,8 +638,11 @@ mod tests {
 
     #[test]
     fn cut_splits_at_both_ends() {
+        let cut = |extents: &mut Vec<Extent>, from, to| {
+            cut(extents, &(LogicalBlock(from)..LogicalBlock(to)))
+        };
         let mut extents = vec![extent(0, 10, 100, false), extent(20, 10, 200, true)];
-        assert_eq!(cut(&mut extents, &(5..25)), (2, 1));
+        assert_eq!(cut(&mut extents, 5, 25), (2, 1));
         assert_eq!(
             extents,
             [
@@ -648,10 +653,10 @@ mod tests {
             ]
         );
         let mut extents = vec![extent(0, 10, 100, false)];
-        assert_eq!(cut(&mut extents, &(3..7)), (1, 1));
+        assert_eq!(cut(&mut extents, 3, 7), (1, 1));
         assert_eq!(extents.len(), 3);
         let mut extents = vec![extent(0, 10, 100, false)];
-        assert_eq!(cut(&mut extents, &(10..20)).0, 0);
+        assert_eq!(cut(&mut extents, 10, 20).0, 0);
         assert_eq!(extents.len(), 1);
     }
 

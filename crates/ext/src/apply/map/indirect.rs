@@ -5,11 +5,11 @@
 
 use std::ops::Range;
 
-use finefs_ext_disk::PhysBlock;
 use finefs_ext_disk::indirect::{self, DIRECT, SINGLE, TRIPLE};
+use finefs_ext_disk::{LogicalBlock, PhysBlock};
 use finefs_namespace::Result;
 
-use super::{LOGICAL_END, Run, free_data};
+use super::{Run, free_data};
 use crate::apply::inode::InodeEdit;
 use crate::apply::space::Space;
 
@@ -22,7 +22,8 @@ struct Map<'s, 'a> {
 /// Maps a run.
 pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Result<()> {
     let block_size = space.state.geometry.block_size;
-    if run.end() > indirect::blocks_max(block_size) || run.physical + run.length > 1 << 32 {
+    let end = LogicalBlock(indirect::blocks_max(block_size));
+    if run.end() > end || run.physical + run.length > 1 << 32 {
         return Err(inode.damaged(format_args!("{run:?} does not fit a block map")));
     }
     let mut map = Map {
@@ -36,7 +37,7 @@ pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Res
         if range.is_empty() {
             continue;
         }
-        let physical = run.physical + range.start - run.logical;
+        let physical = run.physical + (range.start - run.logical);
         let mut pointer = u64::from(map.inode.disk.block_words()[word as usize]);
         let depth = depth_of(word);
         let outcome = map.set(
@@ -54,7 +55,11 @@ pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Res
 }
 
 /// Frees the blocks of a range.
-pub(crate) fn unmap(space: &mut Space<'_>, inode: &mut InodeEdit, range: Range<u64>) -> Result<()> {
+pub(crate) fn unmap(
+    space: &mut Space<'_>,
+    inode: &mut InodeEdit,
+    range: Range<LogicalBlock>,
+) -> Result<()> {
     let block_size = space.state.geometry.block_size;
     let mut map = Map {
         space,
@@ -87,7 +92,7 @@ pub(crate) fn runs(space: &Space<'_>, inode: &InodeEdit) -> Result<Vec<Run>> {
     let mut runs = Vec::new();
     for (word, pointer) in (0..).zip(inode.disk.block_words()) {
         let first = indirect::first_of_word(block_size, word);
-        if first < LOGICAL_END {
+        if first < LogicalBlock::ALL.end {
             collect(
                 space,
                 inode,
@@ -106,7 +111,7 @@ fn collect(
     inode: &InodeEdit,
     pointer: u64,
     depth: u32,
-    logical: u64,
+    logical: LogicalBlock,
     runs: &mut Vec<Run>,
 ) -> Result<()> {
     if pointer == 0 {
@@ -173,7 +178,7 @@ fn check(space: &Space<'_>, inode: &InodeEdit, block: u64) -> Result<()> {
 
 impl Map<'_, '_> {
     /// The part of a range that a word of the inode reaches.
-    fn clip(&self, word: u32, range: Range<u64>) -> Range<u64> {
+    fn clip(&self, word: u32, range: Range<LogicalBlock>) -> Range<LogicalBlock> {
         let first = indirect::first_of_word(self.block_size, word);
         let end = first + indirect::blocks_of_depth(self.block_size, depth_of(word));
         range.start.max(first)..range.end.min(end)

@@ -15,6 +15,7 @@ pub(crate) mod indirect;
 
 use std::ops::Range;
 
+use finefs_ext_disk::LogicalBlock;
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_namespace::{Error, ExtentState, MapChange, Result};
 
@@ -26,7 +27,7 @@ use crate::state::ExtState;
 /// Adjacent blocks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    pub(crate) logical: u64,
+    pub(crate) logical: LogicalBlock,
     pub(crate) physical: u64,
     pub(crate) length: u64,
     pub(crate) is_unwritten: bool,
@@ -34,13 +35,10 @@ pub(crate) struct Run {
 
 impl Run {
     /// The first logical block behind the run.
-    pub(crate) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> LogicalBlock {
         self.logical + self.length
     }
 }
-
-/// Logical blocks have 32 bits.
-pub(crate) const LOGICAL_END: u64 = 1 << 32;
 
 fn has_extents(inode: &InodeEdit) -> bool {
     inode.disk.flags().contains(InodeFlags::EXTENTS)
@@ -78,7 +76,7 @@ fn change(space: &mut Space<'_>, inode: &mut InodeEdit, change: &MapChange) -> R
     match *change {
         MapChange::Map(extent) => {
             let run = Run {
-                logical: extent.logical,
+                logical: extent.logical.into(),
                 physical: extent.physical.0,
                 length: extent.length,
                 is_unwritten: extent.state == ExtentState::Unwritten,
@@ -103,18 +101,15 @@ fn change(space: &mut Space<'_>, inode: &mut InodeEdit, change: &MapChange) -> R
     }
 }
 
-fn range(logical: u64, length: u64) -> Range<u64> {
-    logical.min(LOGICAL_END)..logical.saturating_add(length).min(LOGICAL_END)
+fn range(logical: u64, length: u64) -> Range<LogicalBlock> {
+    let (start, end) = (LogicalBlock(logical), LogicalBlock::ALL.end);
+    start.min(end)..start.saturating_add(length).min(end)
 }
 
 /// Maps a run whose blocks are marked used already.
 pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Result<()> {
-    if run.length == 0
-        || run
-            .logical
-            .checked_add(run.length)
-            .is_none_or(|end| end > LOGICAL_END)
-    {
+    let end = run.logical.saturating_add(run.length);
+    if run.length == 0 || end > LogicalBlock::ALL.end {
         return Err(Error::corrupt(format_args!(
             "inode {}: mapping of {}+{}",
             inode.ino, run.logical, run.length
@@ -133,7 +128,11 @@ pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Res
 }
 
 /// Frees all blocks of a range.
-pub(crate) fn unmap(space: &mut Space<'_>, inode: &mut InodeEdit, range: Range<u64>) -> Result<()> {
+pub(crate) fn unmap(
+    space: &mut Space<'_>,
+    inode: &mut InodeEdit,
+    range: Range<LogicalBlock>,
+) -> Result<()> {
     if range.is_empty() {
         Ok(())
     } else if has_extents(inode) {
