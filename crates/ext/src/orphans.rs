@@ -13,13 +13,13 @@ use std::collections::BTreeSet;
 
 use finefs_buffers::DataMode;
 use finefs_ext_disk as disk;
-use finefs_ext_disk::LogicalBlock;
 use finefs_ext_disk::features::{Compat, RoCompat};
 use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_ext_disk::orphan_file::OrphanBlock;
 use finefs_ext_disk::superblock::State;
 use finefs_namespace::{
-    Batch, BlockNo, Error, ExtentState, FileKind, Ino, InodeChange, LinkState, MapChange, Result,
+    Batch, BlockNo, Error, ExtentState, FileKind, Ino, InodeChange, LinkState, LogicalBlock,
+    MapChange, Result,
 };
 
 use crate::apply;
@@ -208,8 +208,8 @@ fn zero_tail(state: &ExtState, ino: Ino, inode: &Inode<InodeBytes>, size_bytes: 
     if within == 0 || inode.flags().contains(InodeFlags::ENCRYPT) {
         return Ok(());
     }
-    let Some(block) = map::block_of(state, ino, inode, LogicalBlock(size_bytes / block_size))?
-    else {
+    let last = disk::LogicalBlock(size_bytes / block_size);
+    let Some(block) = map::block_of(state, ino, inode, last)? else {
         return Ok(());
     };
     let zeros = vec![0; (block_size - within) as usize];
@@ -241,16 +241,15 @@ fn change(state: &ExtState, ino: Ino) -> Result<InodeChange> {
                 place()
             )));
         }
-        let logical = attributes
-            .size_bytes
-            .div_ceil(u64::from(state.geometry.block_size));
+        let geometry = &state.geometry;
+        let logical = LogicalBlock::not_before(attributes.size_bytes, geometry.block_size.into());
         change.link_state = LinkState::Linked;
         if inode.flags().contains(InodeFlags::INLINE_DATA) {
             // What lies behind the size is in the inode and goes with the next change.
             return Ok(change);
         }
         zero_tail(state, ino, &inode, attributes.size_bytes)?;
-        let freed = state.geometry.cluster_end(logical);
+        let freed = logical.cluster_end(geometry.cluster_ratio.into());
         if freed > logical {
             change.map.push(MapChange::Convert {
                 logical,
@@ -260,7 +259,7 @@ fn change(state: &ExtState, ino: Ino) -> Result<InodeChange> {
         }
         change.map.push(MapChange::Unmap {
             logical: freed,
-            length: u64::MAX - freed,
+            length: LogicalBlock::MAX - freed,
         });
     }
     Ok(change)

@@ -32,7 +32,7 @@ impl<'a> Sealed<'a> {
         Sealed {
             state,
             cipher,
-            start: place.logical * u64::from(state.geometry.block_size),
+            start: place.logical.offset_bytes(state.geometry.block_size.into()),
             block,
         }
     }

@@ -49,7 +49,7 @@ struct Search {
 
 impl Near {
     fn of(goal: Goal, cluster_bits: u32) -> Near {
-        let chunk = match goal.logical >> cluster_bits {
+        let chunk = match goal.logical.0 >> cluster_bits {
             ..CHUNK_MIN => 0,
             logical => 1 << logical.min(CHUNK_MAX).ilog2(),
         };

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Barrier;
 
-use finefs_namespace::{BlockNo, BlockRun, Error, Goal};
+use finefs_namespace::{BlockNo, BlockRun, Error, Goal, LogicalBlock};
 
 use super::bits::Bits;
 use super::{Allocator, BitmapSource, GroupCounts, Layout};
@@ -93,7 +93,7 @@ fn allocator_of(groups: u32, reserved_for_root: u64) -> Allocator {
 fn goal(block: u64) -> Option<Goal> {
     Some(Goal {
         block: BlockNo(block),
-        logical: 0,
+        logical: LogicalBlock(0),
     })
 }
 
@@ -385,7 +385,7 @@ fn files_that_grow_beside_each_other_get_runs() {
     let allocator = allocator(0);
     let mut ends = [None::<u64>; 2];
     let mut runs = [0; 2];
-    for logical in 0..200 {
+    for logical in (0..200).map(LogicalBlock) {
         for (end, runs) in ends.iter_mut().zip(&mut runs) {
             let goal = end.map(|end| Goal {
                 block: BlockNo(end),

@@ -107,7 +107,7 @@ impl ImageCost {
         let size_bytes = change.size_bytes.unwrap_or(unknown);
         let size_blocks = size_bytes.div_ceil(self.block_bytes);
         let changes = change.map_changes;
-        let blocks = size_blocks.max(change.mapped_end);
+        let blocks = size_blocks.max(change.mapped_end.0);
         let is_small = blocks <= blocks_in_inode(!self.has_extents);
         let is_new =
             change.is_created && self.has_extents && changes <= blocks_in_inode(!self.has_extents);
@@ -195,6 +195,7 @@ fn blocks_in_inode(is_block_mapped: bool) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use finefs_namespace::LogicalBlock;
 
     /// Blocks of 4096 bytes, and extents.
     const COST: ImageCost = ImageCost {
@@ -215,7 +216,7 @@ mod tests {
         target_bytes: 0,
         has_xattrs: false,
         map_changes: 0,
-        mapped_end: 0,
+        mapped_end: LogicalBlock(0),
     };
 
     fn own_blocks(change: &InodeFootprint) -> u64 {
@@ -228,7 +229,7 @@ mod tests {
         let with = |map_changes, is_created| InodeFootprint {
             is_created,
             map_changes,
-            mapped_end: 2 * map_changes,
+            mapped_end: LogicalBlock(2 * map_changes),
             ..NEW
         };
         assert_eq!(own_blocks(&with(4, true)), 0);
@@ -260,7 +261,7 @@ mod tests {
         };
         let mapped = |mapped_end| InodeFootprint {
             map_changes: 1,
-            mapped_end,
+            mapped_end: LogicalBlock(mapped_end),
             ..NEW
         };
         assert_eq!(cost.of_inode(&mapped(12)).own_blocks, 0);

@@ -11,13 +11,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use finefs_ext_disk::Ino as DiskIno;
 use finefs_ext_disk::inode::{InodeFlags, InodeRules};
 use finefs_ext_disk::quota::{
     BLOCK_SIZE, BlockHead, DEPTH, ENTRIES, ENTRY_SIZE, QuotaEntry, QuotaInfo, QuotaKind, ROOT,
     entry_offset, reference_offset,
 };
-use finefs_ext_disk::{Ino as DiskIno, LogicalBlock};
-use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Ino, Result};
+use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Ino, LogicalBlock, Result};
 
 use super::inode::{InodeEdit, InodeTable};
 use super::map::{self, Run};
@@ -305,17 +305,17 @@ impl<'s, 'a> File<'s, 'a> {
         }
         let number = self.info.blocks;
         let block_size = self.space.state.geometry.block_size;
-        let logical = u64::from(number) * BLOCK_SIZE as u64 / u64::from(block_size);
+        let logical =
+            LogicalBlock::of_byte(u64::from(number) * BLOCK_SIZE as u64, block_size.into());
         if locate(&self.extents, number, block_size).is_none() {
             let goal = self.inode.goal(self.space);
             let last = self.extents.iter().find(|last| last.end() == logical);
             let before = last.map(|last| last.physical.0 + last.length - 1);
-            let physical = self
-                .space
-                .allocate_for(LogicalBlock(logical), before, goal)?;
+            let on_disk = finefs_ext_disk::LogicalBlock(logical.0);
+            let physical = self.space.allocate_for(on_disk, before, goal)?;
             drop(self.space.state.buffers.zeroed(physical));
             let run = Run {
-                logical: LogicalBlock(logical),
+                logical: on_disk,
                 physical,
                 length: 1,
                 is_unwritten: false,

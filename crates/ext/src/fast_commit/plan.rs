@@ -12,7 +12,8 @@ use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_ext_disk::jbd2::fast_commit::{self, FcEntry, FcRange, FcTag};
 use finefs_namespace::{
     Attributes, Batch, BlockNo, BlockRun, DirectoryChange, EntryChange, Error, Extent, ExtentState,
-    FileKind, InlineChange, Ino, InodeChange, LinkState, MapChange, Result, Timestamp,
+    FileKind, InlineChange, Ino, InodeChange, LinkState, LogicalBlock, MapChange, Result,
+    Timestamp,
 };
 
 use super::raw;
@@ -215,7 +216,7 @@ impl<'a> Plan<'a> {
 
     fn map(&mut self, range: &FcRange) -> Result<()> {
         let object = self.object(range.ino)?;
-        let from = range.logical.0;
+        let from = LogicalBlock(range.logical.0);
         let to = from + u64::from(range.length);
         object.extents = without(&object.extents, from, to);
         if let Some((physical, is_unwritten)) = range.physical
@@ -479,7 +480,7 @@ fn whole(state: &ExtState, record: &[u8]) -> Result<Inode<Vec<u8>>> {
 }
 
 /// A mapping without what it has in a range.
-fn without(extents: &[Extent], from: u64, to: u64) -> Vec<Extent> {
+fn without(extents: &[Extent], from: LogicalBlock, to: LogicalBlock) -> Vec<Extent> {
     let mut left = Vec::with_capacity(extents.len() + 1);
     for extent in extents {
         let parts = [
@@ -487,25 +488,16 @@ fn without(extents: &[Extent], from: u64, to: u64) -> Vec<Extent> {
             (extent.logical.max(to), extent.end()),
         ];
         let parts = parts.into_iter().filter(|(start, end)| start < end);
-        left.extend(parts.map(|(start, end)| part(extent, start, end)));
+        left.extend(parts.map(|(start, end)| extent.part(start, end)));
     }
     left
-}
-
-fn part(extent: &Extent, start: u64, end: u64) -> Extent {
-    Extent {
-        logical: start,
-        physical: BlockNo(extent.physical.0 + (start - extent.logical)),
-        length: end - start,
-        state: extent.state,
-    }
 }
 
 /// The changes that make one mapping of another. What has moved is unmapped before anything is
 /// mapped.
 fn difference(before: &[Extent], after: &[Extent]) -> Vec<MapChange> {
     let (mut unmaps, mut others) = (Vec::new(), Vec::new());
-    let mut borders: Vec<u64> = before
+    let mut borders: Vec<LogicalBlock> = before
         .iter()
         .chain(after)
         .flat_map(|extent| [extent.logical, extent.end()])
@@ -517,7 +509,7 @@ fn difference(before: &[Extent], after: &[Extent]) -> Vec<MapChange> {
         let held = |extents: &[Extent]| {
             let after = extents.partition_point(|extent| extent.logical <= logical);
             let extent = extents.get(after.checked_sub(1)?)?;
-            (logical < extent.end()).then(|| part(extent, logical, end))
+            (logical < extent.end()).then(|| extent.part(logical, end))
         };
         let length = end - logical;
         match (held(before), held(after)) {
@@ -543,7 +535,7 @@ fn difference(before: &[Extent], after: &[Extent]) -> Vec<MapChange> {
 }
 
 /// Unmaps a range; with what was unmapped before it, so that whole clusters are.
-fn unmap(changes: &mut Vec<MapChange>, from: u64, blocks: u64) {
+fn unmap(changes: &mut Vec<MapChange>, from: LogicalBlock, blocks: u64) {
     match changes.last_mut() {
         Some(MapChange::Unmap { logical, length }) if *logical + *length == from => {
             *length += blocks;
@@ -561,7 +553,7 @@ mod tests {
 
     fn extent(logical: u64, physical: u64, length: u64, state: ExtentState) -> Extent {
         Extent {
-            logical,
+            logical: LogicalBlock(logical),
             physical: BlockNo(physical),
             length,
             state,
@@ -572,13 +564,13 @@ mod tests {
     fn only_what_differs_changes() {
         use ExtentState::{Unwritten, Written};
         let before = [extent(0, 100, 8, Written), extent(10, 200, 4, Unwritten)];
-        let mut after = without(&before, 2, 4);
+        let mut after = without(&before, LogicalBlock(2), LogicalBlock(4));
         after.push(extent(20, 300, 1, Written));
         assert_eq!(
             difference(&before, &after),
             [
                 MapChange::Unmap {
-                    logical: 2,
+                    logical: LogicalBlock(2),
                     length: 2
                 },
                 MapChange::Map(extent(20, 300, 1, Written)),
@@ -588,7 +580,7 @@ mod tests {
         assert_eq!(
             difference(&before, &written),
             [MapChange::Convert {
-                logical: 10,
+                logical: LogicalBlock(10),
                 length: 4,
                 to: Written
             }]
@@ -598,7 +590,7 @@ mod tests {
             difference(&written, &moved),
             [
                 MapChange::Unmap {
-                    logical: 10,
+                    logical: LogicalBlock(10),
                     length: 4
                 },
                 MapChange::Map(moved[1]),

@@ -88,7 +88,7 @@ fn an_inode_that_is_used_again_has_nothing_of_the_one_before() {
     let extents = map::load(&state, ino, &inode).expect("it is sound").extents;
     let places: Vec<_> = extents
         .iter()
-        .map(|e| (e.logical, e.physical.0, e.length))
+        .map(|e| (e.logical.0, e.physical.0, e.length))
         .collect();
     assert_eq!(places, [(0, 2100, 1)]);
     let root = directory::load(&state, Ino(2)).expect("it is there");

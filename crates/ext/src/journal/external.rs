@@ -11,7 +11,7 @@ use finefs_ext_disk::features::{Compat, Incompat};
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::jbd2::JournalSuperblock;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Result};
+use finefs_namespace::{BlockNo, Error, Extent, ExtentState, LogicalBlock, Result};
 
 use super::{Journal, at_journal};
 use crate::uuid::shown as uuid;
@@ -136,7 +136,7 @@ pub(super) fn open(
         superblock: found,
         format,
         extents: vec![Extent {
-            logical: 0,
+            logical: LogicalBlock(0),
             physical: BlockNo(0),
             length: blocks,
             state: ExtentState::Written,

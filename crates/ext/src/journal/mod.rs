@@ -38,7 +38,7 @@ use finefs_ext_disk::jbd2::revoke::RevokeBlock;
 use finefs_ext_disk::jbd2::{self, BlockHeader, BlockType, Format, JournalSuperblock};
 use finefs_ext_disk::superblock::Superblock;
 use finefs_ext_disk::{self as disk, PhysBlock};
-use finefs_namespace::{BlockRun, Error, Extent, ExtentState, Ino, Result};
+use finefs_namespace::{BlockRun, Error, Extent, ExtentState, Ino, LogicalBlock, Result};
 
 use crate::error::at;
 use crate::group::GroupTable;
@@ -87,8 +87,8 @@ impl Journal {
         geometry: &Geometry,
     ) -> Result<Journal> {
         let extents = extents(buffers, superblock, geometry)?;
-        let blocks = extents.last().map_or(0, Extent::end);
-        let first = content::block_at(&extents, 0)
+        let blocks = extents.last().map_or(0, |last| last.end().0);
+        let first = content::block_at(&extents, LogicalBlock(0))
             .ok_or_else(|| Error::corrupt("journal: its first block is missing"))?;
         let bytes = buffers.read(first)?;
         let place = "journal superblock";
@@ -110,7 +110,7 @@ impl Journal {
 
     /// What keeps the journal from being written: all of its blocks must be there, and be its own.
     pub fn check_writable(&self, groups: &GroupTable, geometry: &Geometry) -> Result<()> {
-        let mut next = 0;
+        let mut next = LogicalBlock(0);
         for extent in &self.extents {
             if extent.logical != next {
                 break;
@@ -124,7 +124,7 @@ impl Journal {
                 )));
             }
         }
-        match next < u64::from(self.superblock.max_len()) {
+        match next < LogicalBlock(self.superblock.max_len().into()) {
             true => Err(Error::corrupt(format_args!(
                 "journal: block {next} is missing"
             ))),
@@ -143,7 +143,7 @@ impl Journal {
 
     /// Where a block of the journal lies on the device, in bytes.
     pub fn offset_bytes(&self, block: u32) -> Result<u64> {
-        content::block_at(&self.extents, u64::from(block))
+        content::block_at(&self.extents, LogicalBlock(block.into()))
             .map(|physical| physical * u64::from(self.format.block_size))
             .ok_or_else(|| Error::corrupt(format_args!("journal: block {block} is missing")))
     }
@@ -233,7 +233,7 @@ fn extents(
     extents.retain_mut(|extent| {
         extent.length = extent
             .length
-            .min(size_blocks.saturating_sub(extent.logical));
+            .min(size_blocks.saturating_sub(extent.logical.0));
         extent.length > 0 && extent.state == ExtentState::Written
     });
     Ok(extents)

@@ -10,7 +10,7 @@
 //! Linux `fs/ext4/extents.c`, `get_implied_cluster_alloc`.
 
 use finefs_ext_disk::geometry::Geometry;
-use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Ino, Result};
+use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Ino, LogicalBlock, Result};
 
 use crate::state::ExtState;
 
@@ -28,7 +28,7 @@ pub(crate) fn whole(state: &ExtState, ino: Ino, extents: Vec<Extent>) -> Result<
     };
     let mut filled: Vec<Extent> = Vec::with_capacity(2 * extents.len());
     for extent in extents {
-        let start = geometry.cluster_start(extent.logical);
+        let start = extent.logical.cluster_start(geometry.cluster_ratio.into());
         let within = extent.logical - start;
         if extent.physical.0 - geometry.cluster_start(extent.physical.0) != within {
             return Err(damaged(&extent));
@@ -37,7 +37,7 @@ pub(crate) fn whole(state: &ExtState, ino: Ino, extents: Vec<Extent>) -> Result<
         if let Some(last) = filled.last().copied() {
             if last.end() > start {
                 // The same cluster goes on.
-                if last.physical.0 + extent.logical != extent.physical.0 + last.logical {
+                if last.place_of(extent.logical) != extent.physical {
                     return Err(damaged(&extent));
                 }
                 from = last.end();
@@ -68,16 +68,17 @@ pub(crate) fn whole(state: &ExtState, ino: Ino, extents: Vec<Extent>) -> Result<
 /// Fills the last cluster up to its end.
 fn close(geometry: &Geometry, filled: &mut Vec<Extent>) {
     if let Some(last) = filled.last().copied() {
-        fill(filled, &last, last.end()..geometry.cluster_end(last.end()));
+        let end = last.end().cluster_end(geometry.cluster_ratio.into());
+        fill(filled, &last, last.end()..end);
     }
 }
 
 /// Adds unwritten blocks that lie as those of an extent do.
-fn fill(filled: &mut Vec<Extent>, like: &Extent, range: std::ops::Range<u64>) {
+fn fill(filled: &mut Vec<Extent>, like: &Extent, range: std::ops::Range<LogicalBlock>) {
     if !range.is_empty() {
         let unwritten = Extent {
             logical: range.start,
-            physical: BlockNo(like.physical.0 + range.start - like.logical),
+            physical: BlockNo(like.physical.0 + range.start.0 - like.logical.0),
             length: range.end - range.start,
             state: ExtentState::Unwritten,
         };

@@ -7,7 +7,7 @@ use finefs_ext_disk as disk;
 use finefs_ext_disk::checksum::crc32c;
 use finefs_ext_disk::inode::{BLOCK_AREA_SIZE, Inode, InodeFlags};
 use finefs_ext_disk::xattr::{NameIndex, XattrRegion, XattrValue};
-use finefs_namespace::{Error, Extent, ExtentState, Ino, Result};
+use finefs_namespace::{Error, Extent, ExtentState, Ino, LogicalBlock, Result};
 
 use super::map;
 use crate::error::at;
@@ -17,11 +17,11 @@ use crate::state::{ExtState, disk_ino};
 const VALUE_MAX_BYTES: u64 = 64 << 10;
 
 /// The block that holds a logical block's data; `None` for holes and unwritten blocks.
-pub(crate) fn block_at(extents: &[Extent], logical: u64) -> Option<u64> {
+pub(crate) fn block_at(extents: &[Extent], logical: LogicalBlock) -> Option<u64> {
     let after = extents.partition_point(|extent| extent.logical <= logical);
     let extent = extents.get(after.checked_sub(1)?)?;
     let is_held = logical < extent.end() && extent.state == ExtentState::Written;
-    is_held.then(|| extent.physical.0 + (logical - extent.logical))
+    is_held.then(|| extent.place_of(logical).0)
 }
 
 /// The first `size_bytes` of what lies inline: in `i_block`, then in the attribute "system.data".
@@ -116,7 +116,7 @@ pub(crate) fn inode_value(
     let block_size = state.buffers.block_size_bytes();
     let mut bytes = Vec::with_capacity(size as usize);
     while bytes.len() < size as usize {
-        let logical = (bytes.len() / block_size) as u64;
+        let logical = LogicalBlock::of_byte(bytes.len() as u64, block_size as u64);
         let block = block_at(&mapping.extents, logical).ok_or_else(|| corrupt("a hole"))?;
         let left = size as usize - bytes.len();
         bytes.extend_from_slice(&state.buffers.read(block)?[..left.min(block_size)]);

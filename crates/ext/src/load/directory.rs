@@ -25,7 +25,7 @@ use finefs_ext_disk::error::{Corrupt, DiskError};
 use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_ext_disk::nokey;
 use finefs_namespace::{
-    DirectoryImage, EntryImage, Error, Extent, ExtentState, FileKind, Ino, Result,
+    DirectoryImage, EntryImage, Error, Extent, ExtentState, FileKind, Ino, LogicalBlock, Result,
 };
 
 use super::checked::{self, convert_kind};
@@ -118,12 +118,17 @@ impl Reader<'_> {
     }
 
     /// Looks at what a change will need, beside the entries.
-    fn check_changeable(&mut self, size_bytes: u64, blocks: u64, extents: &[Extent]) -> Result<()> {
+    fn check_changeable(
+        &mut self,
+        size_bytes: u64,
+        end: LogicalBlock,
+        extents: &[Extent],
+    ) -> Result<()> {
         if !size_bytes.is_multiple_of(u64::from(self.state.geometry.block_size)) {
             let damage = self.corrupt(format_args!("size {size_bytes}"));
             self.note(damage);
         }
-        if extents.last().is_some_and(|last| last.end() > blocks) {
+        if extents.last().is_some_and(|last| last.end() > end) {
             let damage = self.corrupt("blocks behind its end");
             self.note(damage);
         }
@@ -132,13 +137,7 @@ impl Reader<'_> {
         if !self.is_indexed || !is_index_used {
             return Ok(());
         }
-        match super::index::check(
-            self.state,
-            self.ino,
-            (self.seed, self.flags),
-            extents,
-            blocks,
-        ) {
+        match super::index::check(self.state, self.ino, (self.seed, self.flags), extents, end) {
             Ok(leaves) => self.leaves = Some(leaves),
             Err(error @ Error::Io(_)) => return Err(error),
             Err(error) => self.note(error),
@@ -150,38 +149,36 @@ impl Reader<'_> {
     fn blocks(&mut self, inode: &Inode<InodeBytes>) -> Result<()> {
         let state = self.state;
         let size_bytes = inode.size(&state.inode_rules);
-        let blocks = size_bytes.div_ceil(u64::from(state.geometry.block_size));
+        let end = LogicalBlock::not_before(size_bytes, state.geometry.block_size.into());
         let mapping = map::load(state, self.ino, inode)?;
-        if blocks == 0 {
+        if end == LogicalBlock(0) {
             return Err(self.corrupt("no blocks"));
         }
         if !state.is_read_only {
-            self.check_changeable(size_bytes, blocks, &mapping.extents)?;
+            self.check_changeable(size_bytes, end, &mapping.extents)?;
         }
-        let mut next = 0;
+        let mut next = LogicalBlock(0);
         for extent in &mapping.extents {
-            if next >= blocks {
+            if next >= end {
                 break;
             }
             if extent.logical != next || extent.state != ExtentState::Written {
                 return Err(self.corrupt(format_args!("block {next} is a hole")));
             }
-            let end = extent.end().min(blocks);
-            self.run(extent, end)?;
-            next = end;
+            next = extent.end().min(end);
+            self.run(extent, next)?;
         }
-        if next < blocks {
+        if next < end {
             return Err(self.corrupt(format_args!("block {next} is a hole")));
         }
         Ok(())
     }
 
     /// Reads the blocks of an extent up to the logical block `end`.
-    fn run(&mut self, extent: &Extent, end: u64) -> Result<()> {
-        for logical in extent.logical..end {
-            let block = extent.physical.0 + (logical - extent.logical);
-            let bytes = self.state.buffers.read(block)?;
-            self.block(logical, &bytes)?;
+    fn run(&mut self, extent: &Extent, end: LogicalBlock) -> Result<()> {
+        for step in 0..end - extent.logical {
+            let bytes = self.state.buffers.read(extent.physical.0 + step)?;
+            self.block(extent.logical + step, &bytes)?;
         }
         Ok(())
     }
@@ -196,8 +193,9 @@ impl Reader<'_> {
         }
     }
 
-    fn block(&mut self, logical: u64, bytes: &[u8]) -> Result<()> {
-        let is_index_node = self.is_indexed && (logical == 0 || is_index_node(bytes));
+    fn block(&mut self, logical: LogicalBlock, bytes: &[u8]) -> Result<()> {
+        let is_first = logical == LogicalBlock(0);
+        let is_index_node = self.is_indexed && (is_first || is_index_node(bytes));
         let ino = self.ino;
         let place = || format!("inode {ino}: directory block {logical}");
         let rules = if is_index_node {
@@ -214,7 +212,7 @@ impl Reader<'_> {
             }
             self.state.dir_rules
         };
-        if logical == 0 {
+        if is_first {
             self.begin_names(bytes);
             let dots = DirBlock::new(bytes, rules).and_then(|block| block.dots());
             match dots {
@@ -230,7 +228,7 @@ impl Reader<'_> {
 
     /// Notes a name of the block that the index does not lead to. They are the last ones that were
     /// taken in.
-    fn check_places(&mut self, logical: u64, is_index_node: bool) {
+    fn check_places(&mut self, logical: LogicalBlock, is_index_node: bool) {
         let Some(leaves) = self.leaves.as_ref().filter(|_| !is_index_node) else {
             return;
         };

@@ -13,17 +13,19 @@ use finefs_ext_disk::error::DiskError;
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::htree::{DxBlock, DxPlace, LEVELS_MAX, LEVELS_MAX_LARGE};
 use finefs_ext_disk::inode::InodeFlags;
-use finefs_namespace::{Error, Extent, Ino, NumberMap, Result};
+use finefs_namespace::{Error, Extent, Ino, LogicalBlock, NumberMap, Result};
 
 use super::content;
 use crate::error::at;
 use crate::state::ExtState;
 
+const ROOT: LogicalBlock = LogicalBlock(0);
+
 /// The hashes that lead to each leaf: a name anywhere else cannot be found by way of the index.
 pub(crate) struct Leaves {
     hasher: Option<DirHasher>,
     /// By the leaf's block: the first and the last hash.
-    ranges: NumberMap<u64, (u32, u32)>,
+    ranges: NumberMap<LogicalBlock, (u32, u32)>,
 }
 
 impl Leaves {
@@ -33,7 +35,7 @@ impl Leaves {
     }
 
     /// True when the index leads to this block for names of this hash.
-    pub(crate) fn may_hold(&self, logical: u64, hash: u32) -> bool {
+    pub(crate) fn may_hold(&self, logical: LogicalBlock, hash: u32) -> bool {
         self.ranges
             .get(&logical)
             .is_some_and(|(first, last)| (*first..=*last).contains(&hash))
@@ -47,7 +49,7 @@ pub(crate) fn check(
     ino: Ino,
     (seed, flags): (Option<InodeSeed>, InodeFlags),
     extents: &[Extent],
-    blocks: u64,
+    end: LogicalBlock,
 ) -> Result<Leaves> {
     let superblock = state.superblock.lock().clone();
     let mut check = Check {
@@ -56,15 +58,15 @@ pub(crate) fn check(
         seed,
         rules: state.dir_rules.with_flags(flags),
         extents,
-        blocks,
-        seen: HashSet::from([0]),
+        end,
+        seen: HashSet::from([ROOT]),
         last_hash: 0,
         leaves: Vec::new(),
     };
-    let root_bytes = check.bytes(0)?;
+    let root_bytes = check.bytes(ROOT)?;
     let has_tail = state.dir_rules.has_tail;
     let root = DxBlock::new(&root_bytes[..], DxPlace::Root, has_tail)
-        .map_err(|error| check.at(0, error))?;
+        .map_err(|error| check.at(ROOT, error))?;
     let hasher = match root.hash_version() {
         VERSION_SIPHASH if check.rules.has_hashes => None,
         version if check.rules.has_hashes => {
@@ -72,7 +74,7 @@ pub(crate) fn check(
         }
         version => {
             let hasher = DirHasher::new(version, &superblock);
-            let hasher = hasher.map_err(|error| check.at(0, error))?;
+            let hasher = hasher.map_err(|error| check.at(ROOT, error))?;
             Some(hasher.folding(flags.contains(InodeFlags::CASEFOLD)))
         }
     };
@@ -84,11 +86,12 @@ pub(crate) fn check(
     if root.levels() > levels_max {
         return Err(check.corrupt(format_args!("{} levels", root.levels())));
     }
-    check.node(0, &root, root.levels(), 0)?;
-    if check.seen.len() as u64 != blocks {
+    check.node(ROOT, &root, root.levels(), 0)?;
+    let reached = check.seen.len() as u64;
+    if reached != end.0 {
         return Err(check.corrupt(format_args!(
-            "{} of {blocks} blocks are not reached",
-            blocks.saturating_sub(check.seen.len() as u64)
+            "{} of {end} blocks are not reached",
+            end.0.saturating_sub(reached)
         )));
     }
     // Names of a hash whose lowest bit is set run on from the leaf before.
@@ -108,11 +111,11 @@ struct Check<'a> {
     seed: Option<InodeSeed>,
     rules: DirRules,
     extents: &'a [Extent],
-    blocks: u64,
-    seen: HashSet<u64>,
+    end: LogicalBlock,
+    seen: HashSet<LogicalBlock>,
     last_hash: u32,
     /// The hash of the way to each leaf, and the leaf.
-    leaves: Vec<(u32, u64)>,
+    leaves: Vec<(u32, LogicalBlock)>,
 }
 
 impl Check<'_> {
@@ -120,14 +123,14 @@ impl Check<'_> {
         Error::corrupt(format_args!("inode {}: directory index: {what}", self.ino))
     }
 
-    fn at(&self, logical: u64, error: DiskError) -> Error {
+    fn at(&self, logical: LogicalBlock, error: DiskError) -> Error {
         at(
             format_args!("inode {}: directory index block {logical}", self.ino),
             error,
         )
     }
 
-    fn bytes(&self, logical: u64) -> Result<finefs_buffers::BufferRead> {
+    fn bytes(&self, logical: LogicalBlock) -> Result<finefs_buffers::BufferRead> {
         match content::block_at(self.extents, logical) {
             Some(block) => self.state.buffers.read(block),
             None => Err(self.corrupt(format_args!("block {logical} is a hole"))),
@@ -136,14 +139,20 @@ impl Check<'_> {
 
     /// Checks an index block that has `levels` levels of index blocks below it, and to which hashes
     /// from `hash` on lead.
-    fn node(&mut self, logical: u64, node: &DxBlock<&[u8]>, levels: u8, hash: u32) -> Result<()> {
+    fn node(
+        &mut self,
+        logical: LogicalBlock,
+        node: &DxBlock<&[u8]>,
+        levels: u8,
+        hash: u32,
+    ) -> Result<()> {
         if let Some(seed) = self.seed {
             node.verify_checksum(seed)
                 .map_err(|error| self.at(logical, error))?;
         }
         for (position, entry) in node.entries().enumerate() {
-            let below = entry.block.0;
-            if below >= self.blocks || !self.seen.insert(below) {
+            let below = LogicalBlock(entry.block.0);
+            if below >= self.end || !self.seen.insert(below) {
                 return Err(self.corrupt(format_args!("block {logical} points at block {below}")));
             }
             // The first entry's hash is that of the entry above.

@@ -200,7 +200,6 @@ impl Walk<'_> {
 
     /// Takes an extent in, joined with the one before where that goes on.
     fn push(&mut self, extent: Extent) -> Result<()> {
-        let end = extent.logical + extent.length;
         if !self.can_own(extent.physical.0, extent.length) {
             return Err(self.corrupt(format_args!(
                 "blocks {} to {} cannot belong to a file (mapped at logical block {})",
@@ -219,7 +218,7 @@ impl Walk<'_> {
                     && last.physical.0 + last.length == extent.physical.0
                     && last.state == extent.state =>
             {
-                last.length = end - last.logical;
+                last.length += extent.length;
             }
             _ => self.mapping.extents.push(extent),
         }
@@ -269,7 +268,7 @@ impl Walk<'_> {
 
     /// Walks the 15 pointers of a block map.
     fn block_map(&mut self, words: [u32; 15]) -> Result<()> {
-        let mut logical = 0;
+        let mut logical = LogicalBlock(0);
         for &block in &words[..12] {
             self.pointer(block, &mut logical, 0)?;
         }
@@ -281,7 +280,7 @@ impl Walk<'_> {
 
     /// Walks what a pointer points at: data (level 0), or a block of pointers a level lower.
     /// `logical` moves on by what the pointer covers.
-    fn pointer(&mut self, block: u32, logical: &mut u64, level: u32) -> Result<()> {
+    fn pointer(&mut self, block: u32, logical: &mut LogicalBlock, level: u32) -> Result<()> {
         let per_block = u64::from(self.geometry.block_size / 4);
         if block == 0 {
             *logical += per_block.pow(level);
@@ -289,7 +288,7 @@ impl Walk<'_> {
         }
         if level == 0 {
             let extent = Extent {
-                logical: *logical,
+                logical: finefs_namespace::LogicalBlock(logical.0),
                 physical: BlockNo(u64::from(block)),
                 length: 1,
                 state: ExtentState::Written,
@@ -308,7 +307,7 @@ impl Walk<'_> {
 
 fn convert(extent: disk::extent::Extent) -> Extent {
     Extent {
-        logical: extent.logical.0,
+        logical: finefs_namespace::LogicalBlock(extent.logical.0),
         physical: BlockNo(extent.physical.0),
         length: u64::from(extent.len),
         state: if extent.is_unwritten {

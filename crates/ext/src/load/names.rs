@@ -157,10 +157,10 @@ impl Names<'_> {
         };
         let mut next = 0;
         for extent in &mapping.extents {
-            if extent.logical != next || extent.state != ExtentState::Written {
+            if extent.logical.0 != next || extent.state != ExtentState::Written {
                 return Ok(false);
             }
-            next = extent.end();
+            next = extent.end().0;
         }
         Ok(next == self.blocks)
     }

@@ -8,7 +8,7 @@ use finefs_ext_disk::quota::{
     ROOT, TreeError, entries, entry_offset,
 };
 use finefs_ext_disk::superblock::Superblock;
-use finefs_namespace::{Error, Extent, Ino, Result};
+use finefs_namespace::{Error, Extent, Ino, LogicalBlock, Result};
 
 use super::{content, map};
 use crate::quota::{Account, Book, Quotas};
@@ -50,7 +50,8 @@ fn files(superblock: &Superblock) -> impl Iterator<Item = (QuotaKind, u32)> + us
 /// Where a block of a quota file lies: block on the device, and byte offset in it.
 pub(crate) fn locate(extents: &[Extent], block: u32, block_size: u32) -> Option<(u64, usize)> {
     let byte = u64::from(block) * BLOCK_SIZE as u64;
-    let physical = content::block_at(extents, byte / u64::from(block_size))?;
+    let logical = LogicalBlock::of_byte(byte, block_size.into());
+    let physical = content::block_at(extents, logical)?;
     Some((physical, (byte % u64::from(block_size)) as usize))
 }
 

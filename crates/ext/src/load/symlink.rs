@@ -3,7 +3,7 @@
 use finefs_ext_disk::fscrypt;
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::nokey;
-use finefs_namespace::{Error, FileKind, Ino, Result};
+use finefs_namespace::{Error, FileKind, Ino, LogicalBlock, Result};
 
 use super::{checked, content, encryption, map};
 use crate::crypt::{FileCipher, Protection};
@@ -29,7 +29,7 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<Vec<u8>> {
         content::inline(state, ino, &inode, size_bytes)?
     } else {
         let mapping = map::load(state, ino, &inode)?;
-        let block = content::block_at(&mapping.extents, 0)
+        let block = content::block_at(&mapping.extents, LogicalBlock(0))
             .ok_or_else(|| corrupt(&"no block holds the target"))?;
         state.buffers.read(block)?[..size_bytes as usize].to_vec()
     };

@@ -10,7 +10,8 @@ use finefs_ext_disk::verity::{
     DESCRIPTOR_SIZE, DESCRIPTOR_SIZE_MAX, Descriptor, PLACE_BYTES, Seal,
 };
 use finefs_namespace::{
-    BlockNo, ContentPlace, Error, Extent, Ino, ReadAt, Result, SealParameters, VerityDigest,
+    BlockNo, ContentPlace, Error, Extent, Ino, LogicalBlock, ReadAt, Result, SealParameters,
+    VerityDigest,
 };
 
 use super::{content, encryption};
@@ -37,9 +38,9 @@ pub(crate) fn verify(
         cipher: cipher.as_deref().and_then(FileCipher::content),
     };
     let read = |at, bytes: &mut [u8]| file.read(at, bytes);
-    let end = extents
-        .last()
-        .map_or(0, |last| last.end() * u64::from(state.geometry.block_size));
+    let end = extents.last().map_or(0, |last| {
+        last.end().offset_bytes(state.geometry.block_size.into())
+    });
     let (_, descriptor) = descriptor(state, ino, end, &read)?;
     let size_bytes = inode.size(&state.inode_rules);
     if descriptor.data_bytes != size_bytes {
@@ -157,7 +158,7 @@ impl File<'_> {
         let mut done = 0;
         while done < bytes.len() {
             let from = at + done as u64;
-            let (logical, within) = (from / block_bytes, from % block_bytes);
+            let (logical, within) = (LogicalBlock::of_byte(from, block_bytes), from % block_bytes);
             let length = (block_bytes - within).min((bytes.len() - done) as u64) as usize;
             let piece = &mut bytes[done..done + length];
             match content::block_at(extents, logical) {

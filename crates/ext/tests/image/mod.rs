@@ -119,11 +119,11 @@ pub fn read_file(store: &ExtStore, image: &InodeImage, limit_bytes: u64) -> Resu
     let size = image.attributes.size_bytes.min(limit_bytes);
     let mut bytes = vec![0; size as usize];
     for extent in store.load_extents(image.attributes.ino)? {
-        let start = extent.logical.saturating_mul(block_size);
+        let start = extent.logical.offset_bytes(block_size);
         if extent.state == ExtentState::Unwritten || start >= size {
             continue;
         }
-        let end = (extent.end() * block_size).min(size);
+        let end = extent.end().offset_bytes(block_size).min(size);
         store.read(extent.physical, 0, &mut bytes[start as usize..end as usize])?;
     }
     Ok(bytes)

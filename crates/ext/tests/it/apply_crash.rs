@@ -79,7 +79,7 @@ fn crash_points(arguments: &str, has_journal: bool) {
                     store
                         .read(BlockNo(extent.physical.0 + i), 0, &mut buffer)
                         .unwrap();
-                    assert!(buffer == pattern(*ino, extent.logical + i, block_size));
+                    assert!(buffer == pattern(*ino, extent.logical.0 + i, block_size));
                 }
             }
             let size = store.load_inode(*ino).unwrap().attributes.size_bytes;

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::apply_world::{World, assert_clean, make_image, open, sized};
-use finefs_namespace::{BlockNo, Error, ExtentState, FileKind, Goal, Ino, Store};
+use finefs_namespace::{BlockNo, Error, ExtentState, FileKind, Goal, Ino, LogicalBlock, Store};
 
 /// What debugfs answers.
 fn debugfs(path: &std::path::Path, request: &str) -> String {
@@ -488,7 +488,7 @@ fn files_are_contiguous() {
     assert!(extents.len() <= 2, "{extents:?}");
     let goal = Goal {
         block: BlockNo(30_000),
-        logical: 3_200,
+        logical: LogicalBlock(3_200),
     };
     let run = world.store.allocate_blocks(ino, Some(goal), 10).unwrap();
     assert_eq!((run.start, run.length), (BlockNo(30_000), 10));

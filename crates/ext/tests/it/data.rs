@@ -7,7 +7,7 @@ use crate::image::make;
 use finefs_block::{BlockDevice, MemoryDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{
-    BlockNo, BlockRun, Caller, Error, Goal, Ino, Namespace, Options, Store, SyncScope,
+    BlockNo, BlockRun, Caller, Error, Goal, Ino, LogicalBlock, Namespace, Options, Store, SyncScope,
 };
 use finefs_sim::{Fault, FaultDevice, FaultOn, RecordingDevice, Request};
 
@@ -24,7 +24,8 @@ fn opened(fault: Fault) -> (Arc<MemoryDevice>, Arc<FaultDevice>, ExtStore) {
 }
 
 fn allocate(store: &ExtStore, at: Option<BlockNo>, count: u64) -> BlockRun {
-    let goal = at.map(|block| Goal { block, logical: 0 });
+    let logical = LogicalBlock(0);
+    let goal = at.map(|block| Goal { block, logical });
     let run = store.allocate_blocks(Ino(12), goal, count).unwrap();
     assert_eq!(run.length, count);
     run

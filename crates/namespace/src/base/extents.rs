@@ -1,6 +1,6 @@
 //! Runs of blocks: of the store, and of files, and how the mapping of a file changes.
 
-use crate::base::types::{BlockNo, Ino};
+use crate::base::types::{BlockNo, Ino, LogicalBlock};
 
 /// Whether an extent's blocks hold data or read as zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,7 +15,7 @@ pub enum ExtentState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// First block within the file.
-    pub logical: u64,
+    pub logical: LogicalBlock,
     /// First block in the store.
     pub physical: BlockNo,
     /// Number of blocks, at least 1.
@@ -26,8 +26,24 @@ pub struct Extent {
 
 impl Extent {
     /// The first logical block after the extent.
-    pub fn end(&self) -> u64 {
+    pub fn end(&self) -> LogicalBlock {
         self.logical + self.length
+    }
+
+    /// Where a block of the file lies, or would lie if the extent went on up to there.
+    pub fn place_of(&self, block: LogicalBlock) -> BlockNo {
+        BlockNo(self.physical.0 + (block - self.logical))
+    }
+
+    /// The part of it within `from..to`, which it must touch.
+    pub fn part(&self, from: LogicalBlock, to: LogicalBlock) -> Extent {
+        let start = self.logical.max(from);
+        Extent {
+            logical: start,
+            physical: self.place_of(start),
+            length: self.end().min(to) - start,
+            state: self.state,
+        }
     }
 }
 
@@ -36,8 +52,8 @@ impl Extent {
 pub struct Goal {
     /// The block behind the one before.
     pub block: BlockNo,
-    /// Where in the file that is, in blocks: about as much as it has already.
-    pub logical: u64,
+    /// Where in the file that is: it has about as many blocks already.
+    pub logical: LogicalBlock,
 }
 
 /// A run of blocks in the store.
@@ -56,7 +72,7 @@ pub struct ContentPlace {
     /// The file.
     pub ino: Ino,
     /// The block within the file that the first of the blocks holds.
-    pub logical: u64,
+    pub logical: LogicalBlock,
 }
 
 /// One change of a file's mapping. The changes of a file are applied in order.
@@ -68,17 +84,17 @@ pub enum MapChange {
     /// stays. None of the range is a hole.
     Convert {
         /// First block within the file.
-        logical: u64,
+        logical: LogicalBlock,
         /// Number of blocks.
         length: u64,
         /// What they become.
         to: ExtentState,
     },
     /// Blocks of the range, where any are mapped, are freed. `length` may be "to the end"
-    /// (`u64::MAX - logical`).
+    /// (`LogicalBlock::MAX - logical`).
     Unmap {
         /// First block within the file.
-        logical: u64,
+        logical: LogicalBlock,
         /// Number of blocks.
         length: u64,
     },

@@ -45,7 +45,8 @@ pub use crate::base::quotas::{
     Allowance, Charge, Limited, QuotaAccount, QuotaChange, QuotaLimits, QuotaOwners,
 };
 use crate::base::types::{
-    Attributes, BlockNo, FileKind, Ino, ReadAt, SealParameters, StatFs, Times, VerityDigest,
+    Attributes, BlockNo, FileKind, Ino, LogicalBlock, ReadAt, SealParameters, StatFs, Times,
+    VerityDigest,
 };
 
 /// Facts about a store that do not change while it is mounted.
@@ -275,8 +276,8 @@ pub struct InodeFootprint {
     pub has_xattrs: bool,
     /// How many changes of the mapping there are.
     pub map_changes: u64,
-    /// The end of what is mapped anew, in blocks.
-    pub mapped_end: u64,
+    /// The end of what is mapped anew.
+    pub mapped_end: LogicalBlock,
 }
 
 /// What [`BatchCost::of_inode`] tells.

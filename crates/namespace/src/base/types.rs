@@ -1,6 +1,7 @@
 //! The vocabulary that the namespace, its stores and its front ends share.
 
 use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
 
 use crate::base::file_flags::FileFlags;
 pub use crate::base::file_kind::FileKind;
@@ -37,6 +38,74 @@ impl BlockNo {
     /// True for what is no block of the device.
     pub fn is_packed(self) -> bool {
         self.0 & BlockNo::PACKED != 0
+    }
+}
+
+/// A block of a file, counted from the file's start: a unit of `Geometry::block_size_bytes`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct LogicalBlock(pub u64);
+
+impl LogicalBlock {
+    /// Behind all blocks that a file can have.
+    pub const MAX: LogicalBlock = LogicalBlock(u64::MAX);
+
+    /// The block that has a byte of the file.
+    pub fn of_byte(offset_bytes: u64, block_bytes: u64) -> LogicalBlock {
+        LogicalBlock(offset_bytes / block_bytes)
+    }
+
+    /// The first block that does not begin before a byte of the file.
+    pub fn not_before(offset_bytes: u64, block_bytes: u64) -> LogicalBlock {
+        LogicalBlock(offset_bytes.div_ceil(block_bytes))
+    }
+
+    /// Where in the file it begins, in bytes.
+    pub fn offset_bytes(self, block_bytes: u64) -> u64 {
+        self.0.saturating_mul(block_bytes)
+    }
+
+    /// The block so many further, or [`LogicalBlock::MAX`].
+    pub fn saturating_add(self, blocks: u64) -> LogicalBlock {
+        LogicalBlock(self.0.saturating_add(blocks))
+    }
+
+    /// The first block of its cluster.
+    pub fn cluster_start(self, cluster_blocks: u64) -> LogicalBlock {
+        LogicalBlock(self.0 / cluster_blocks * cluster_blocks)
+    }
+
+    /// The block itself where a cluster begins with it, else the first block of the next one.
+    pub fn cluster_end(self, cluster_blocks: u64) -> LogicalBlock {
+        LogicalBlock(self.0.next_multiple_of(cluster_blocks))
+    }
+}
+
+impl fmt::Display for LogicalBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Add<u64> for LogicalBlock {
+    type Output = LogicalBlock;
+
+    fn add(self, blocks: u64) -> LogicalBlock {
+        LogicalBlock(self.0 + blocks)
+    }
+}
+
+impl AddAssign<u64> for LogicalBlock {
+    fn add_assign(&mut self, blocks: u64) {
+        self.0 += blocks;
+    }
+}
+
+impl Sub for LogicalBlock {
+    type Output = u64;
+
+    /// How many blocks further it is.
+    fn sub(self, before: LogicalBlock) -> u64 {
+        self.0 - before.0
     }
 }
 

@@ -11,7 +11,7 @@
 use smallvec::SmallVec;
 
 use crate::base::store::{InodeFootprint, LinkState, MapChange};
-use crate::base::types::{FileKind, Ino, NameBytes};
+use crate::base::types::{FileKind, Ino, LogicalBlock, NameBytes};
 use crate::commit::oplog::{FreedSpace, Record};
 use crate::inode::Ownership;
 
@@ -34,7 +34,7 @@ pub(super) struct InodeDelta {
     /// In the order of the log.
     pub map: SmallVec<[MapDelta; 1]>,
     /// The end of what was mapped anew.
-    mapped_end: u64,
+    mapped_end: LogicalBlock,
     rare: Option<Box<Rare>>,
     /// Names that it got here, if it was made here. One that it got twice is here twice.
     pub names: SmallVec<[GivenName; 1]>,
@@ -98,7 +98,7 @@ impl InodeDelta {
             size_bytes: None,
             linked: None,
             map: SmallVec::new(),
-            mapped_end: 0,
+            mapped_end: LogicalBlock(0),
             rare: None,
             names: SmallVec::new(),
             reserved_blocks: 0,
@@ -388,7 +388,7 @@ mod tests {
             ino: Ino(12),
             sequence,
             change: MapChange::Map(Extent {
-                logical,
+                logical: LogicalBlock(logical),
                 physical: BlockNo(100 + logical),
                 length: 1,
                 state: ExtentState::Written,

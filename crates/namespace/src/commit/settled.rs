@@ -11,7 +11,7 @@ use crossbeam_epoch::Guard;
 
 use crate::base::file_flags::FileFlags;
 use crate::base::store::Settled;
-use crate::base::types::{Attributes, FileKind};
+use crate::base::types::{Attributes, FileKind, LogicalBlock};
 use crate::commit::volume::Volume;
 use crate::inode::Inode;
 
@@ -64,7 +64,8 @@ impl Volume {
             return false;
         };
         may_fit && {
-            let runs = extents.runs(0, LOOKED_AT_BLOCKS.max(blocks), guard);
+            let end = LogicalBlock(LOOKED_AT_BLOCKS.max(blocks));
+            let runs = extents.runs(LogicalBlock(0), end, guard);
             runs.iter().map(|run| run.length).sum::<u64>() == blocks
         }
     }

@@ -21,7 +21,7 @@ use crate::base::classes;
 use crate::base::radix::SparseArray;
 use crate::base::retire::retire;
 use crate::base::store::{BlockRun, Extent, ExtentState};
-use crate::base::types::BlockNo;
+use crate::base::types::{BlockNo, LogicalBlock};
 
 /// Blocks of a segment.
 pub(crate) const SEGMENT_BLOCKS: u64 = 1024;
@@ -68,10 +68,8 @@ impl ExtentMap {
         }
     }
 
-    /// The number of blocks that a map can hold: 2^32, as ext4 allows.
-    pub const fn blocks_max() -> u64 {
-        Segments::capacity() * SEGMENT_BLOCKS
-    }
+    /// The end of the blocks that a map can hold: 2^32 of them, as ext4 allows.
+    pub const END: LogicalBlock = LogicalBlock(Segments::capacity() * SEGMENT_BLOCKS);
 
     fn segment(&self, index: u64) -> Option<&Segment> {
         if index == 0 {
@@ -105,16 +103,18 @@ impl ExtentMap {
     }
 
     /// What lies at `block`, up to the end of its segment.
-    pub fn find(&self, block: u64, guard: &Guard) -> Found {
-        let index = block / SEGMENT_BLOCKS;
-        let to_end = SEGMENT_BLOCKS - block % SEGMENT_BLOCKS;
+    pub fn find(&self, block: LogicalBlock, guard: &Guard) -> Found {
+        let index = segment_of(block);
+        let to_end = SEGMENT_BLOCKS - block.0 % SEGMENT_BLOCKS;
         let Some(segment) = self.segment(index) else {
             return Found::Hole(to_end);
         };
         let extents = segment.read(guard);
         let after = extents.partition_point(|extent| extent.end() <= block);
         match extents.get(after) {
-            Some(extent) if extent.logical <= block => Found::Mapped(part(extent, block, u64::MAX)),
+            Some(extent) if extent.logical <= block => {
+                Found::Mapped(extent.part(block, LogicalBlock::MAX))
+            }
             Some(extent) => Found::Hole(extent.logical - block),
             None => Found::Hole(to_end),
         }
@@ -122,8 +122,8 @@ impl ExtentMap {
 
     /// The first block at or after `block` that is mapped. What it takes grows with what is mapped,
     /// not with the hole: a file may have any size.
-    pub fn next_mapped(&self, block: u64, guard: &Guard) -> Option<u64> {
-        let index = block / SEGMENT_BLOCKS;
+    pub fn next_mapped(&self, block: LogicalBlock, guard: &Guard) -> Option<LogicalBlock> {
+        let index = segment_of(block);
         let in_segment = |segment: &Segment| {
             let extents = segment.read(guard);
             let after = extents.partition_point(|extent| extent.end() <= block);
@@ -143,20 +143,20 @@ impl ExtentMap {
     }
 
     /// The first block behind all that are mapped before `block`, which may be far.
-    pub fn mapped_end(&self, block: u64, guard: &Guard) -> u64 {
+    pub fn mapped_end(&self, block: LogicalBlock, guard: &Guard) -> LogicalBlock {
         let in_segment = |index: u64| {
             let extents = self.segment(index)?.read(guard);
             let after = extents.partition_point(|extent| extent.logical < block);
             let last = after.checked_sub(1).map(|last| &extents[last])?;
             Some(last.end().min(block))
         };
-        let mut segments = (0..=block / SEGMENT_BLOCKS).rev();
-        segments.find_map(in_segment).unwrap_or(0)
+        let mut segments = (0..=segment_of(block)).rev();
+        segments.find_map(in_segment).unwrap_or_default()
     }
 
     /// The store block just after what is mapped at or before `block`: a goal for allocation.
-    pub fn goal(&self, block: u64, guard: &Guard) -> Option<BlockNo> {
-        let index = block / SEGMENT_BLOCKS;
+    pub fn goal(&self, block: LogicalBlock, guard: &Guard) -> Option<BlockNo> {
+        let index = segment_of(block);
         for index in [Some(index), index.checked_sub(1)].into_iter().flatten() {
             let Some(segment) = self.segment(index) else {
                 continue;
@@ -164,7 +164,7 @@ impl ExtentMap {
             let extents = segment.read(guard);
             let after = extents.partition_point(|extent| extent.logical <= block);
             if let Some(extent) = after.checked_sub(1).map(|last| &extents[last]) {
-                return Some(BlockNo(extent.physical.0 + (block - extent.logical)));
+                return Some(extent.place_of(block));
             }
         }
         None
@@ -174,7 +174,7 @@ impl ExtentMap {
     pub fn insert(&self, extent: Extent, guard: &Guard) -> bool {
         self.for_segments(extent.logical, extent.end(), true, |segment, from, to| {
             segment.change(guard, |extents| {
-                let piece = part(&extent, from, to);
+                let piece = extent.part(from, to);
                 let at = extents.partition_point(|other| other.logical < piece.logical);
                 debug_assert!(at == 0 || extents[at - 1].end() <= piece.logical);
                 debug_assert!(
@@ -189,7 +189,7 @@ impl ExtentMap {
     }
 
     /// Gives the mapped blocks of a range this state.
-    pub fn convert(&self, from: u64, to: u64, state: ExtentState, guard: &Guard) {
+    pub fn convert(&self, from: LogicalBlock, to: LogicalBlock, state: ExtentState, guard: &Guard) {
         self.for_segments(from, to, false, |segment, from, to| {
             segment.change(guard, |extents| {
                 for piece in cut(extents, from, to) {
@@ -202,7 +202,7 @@ impl ExtentMap {
     }
 
     /// Unmaps a range; gives the number of blocks that were mapped there.
-    pub fn remove(&self, from: u64, to: u64, guard: &Guard) -> u64 {
+    pub fn remove(&self, from: LogicalBlock, to: LogicalBlock, guard: &Guard) -> u64 {
         let mut blocks = 0;
         self.for_segments(from, to, false, |segment, from, to| {
             if segment.read(guard).is_empty() {
@@ -220,7 +220,7 @@ impl ExtentMap {
 
     /// Unmaps everything; gives each run of blocks to `take`.
     pub fn clear(&self, guard: &Guard, mut take: impl FnMut(BlockRun)) {
-        self.for_segments(0, Self::blocks_max(), false, |segment, _, _| {
+        self.for_segments(LogicalBlock(0), Self::END, false, |segment, _, _| {
             for extent in segment.clear(guard) {
                 take(BlockRun {
                     start: extent.physical,
@@ -231,7 +231,7 @@ impl ExtentMap {
     }
 
     /// The runs of blocks that are mapped in a range.
-    pub fn runs(&self, from: u64, to: u64, guard: &Guard) -> Vec<BlockRun> {
+    pub fn runs(&self, from: LogicalBlock, to: LogicalBlock, guard: &Guard) -> Vec<BlockRun> {
         let run = |extent: Extent| BlockRun {
             start: extent.physical,
             length: extent.length,
@@ -240,14 +240,14 @@ impl ExtentMap {
     }
 
     /// The parts of extents that lie in a range.
-    pub fn parts(&self, from: u64, to: u64, guard: &Guard) -> Vec<Extent> {
+    pub fn parts(&self, from: LogicalBlock, to: LogicalBlock, guard: &Guard) -> Vec<Extent> {
         let mut parts = Vec::new();
         self.for_segments(from, to, false, |segment, from, to| {
             let extents = segment.read(guard).iter();
             parts.extend(
                 extents
                     .filter(|extent| extent.logical < to && extent.end() > from)
-                    .map(|extent| part(extent, from, to)),
+                    .map(|extent| extent.part(from, to)),
             );
         });
         parts
@@ -257,25 +257,25 @@ impl ExtentMap {
     /// Segments that do not exist are made or passed over.
     fn for_segments(
         &self,
-        from: u64,
-        to: u64,
+        from: LogicalBlock,
+        to: LogicalBlock,
         make: bool,
-        mut visit: impl FnMut(&Segment, u64, u64),
+        mut visit: impl FnMut(&Segment, LogicalBlock, LogicalBlock),
     ) -> bool {
-        let to = if make { to } else { to.min(Self::blocks_max()) };
+        let to = if make { to } else { to.min(Self::END) };
         if from >= to {
             return true;
         }
-        if to > Self::blocks_max() {
+        if to > Self::END {
             return false;
         }
         let bounds = |index: u64| {
             (
-                from.max(index * SEGMENT_BLOCKS),
-                to.min((index + 1) * SEGMENT_BLOCKS),
+                from.max(LogicalBlock(index * SEGMENT_BLOCKS)),
+                to.min(LogicalBlock((index + 1) * SEGMENT_BLOCKS)),
             )
         };
-        let (first, last) = (from / SEGMENT_BLOCKS, (to - 1) / SEGMENT_BLOCKS);
+        let (first, last) = (segment_of(from), (to.0 - 1) / SEGMENT_BLOCKS);
         if make {
             for index in first..=last {
                 let Some(segment) = self.segment_or_make(index) else {
@@ -358,19 +358,12 @@ impl Drop for Segment {
     }
 }
 
-/// The part of an extent within `from..to`, which it must touch.
-fn part(extent: &Extent, from: u64, to: u64) -> Extent {
-    let start = extent.logical.max(from);
-    Extent {
-        logical: start,
-        physical: BlockNo(extent.physical.0 + (start - extent.logical)),
-        length: extent.end().min(to) - start,
-        state: extent.state,
-    }
+fn segment_of(block: LogicalBlock) -> u64 {
+    block.0 / SEGMENT_BLOCKS
 }
 
 /// Takes the range out of sorted extents; gives what was there.
-fn cut(extents: &mut Extents, from: u64, to: u64) -> Extents {
+fn cut(extents: &mut Extents, from: LogicalBlock, to: LogicalBlock) -> Extents {
     let first = extents.partition_point(|extent| extent.end() <= from);
     let last = extents.partition_point(|extent| extent.logical < to);
     if first >= last {
@@ -380,11 +373,11 @@ fn cut(extents: &mut Extents, from: u64, to: u64) -> Extents {
     let mut removed = Extents::new();
     for extent in &extents[first..last] {
         if extent.logical < from {
-            kept.push(part(extent, 0, from));
+            kept.push(extent.part(LogicalBlock(0), from));
         }
-        removed.push(part(extent, from, to));
+        removed.push(extent.part(from, to));
         if extent.end() > to {
-            kept.push(part(extent, to, u64::MAX));
+            kept.push(extent.part(to, LogicalBlock::MAX));
         }
     }
     extents.drain(first..last);
@@ -414,14 +407,14 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Fill(u64, u64, bool),
-        Convert(u64, u64),
-        Remove(u64, u64),
+        Fill(LogicalBlock, u64, bool),
+        Convert(LogicalBlock, u64),
+        Remove(LogicalBlock, u64),
         Clear,
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        let range = (0..4 * SEGMENT_BLOCKS, 1..1500u64);
+        let range = ((0..4 * SEGMENT_BLOCKS).prop_map(LogicalBlock), 1..1500u64);
         prop_oneof![
             (range.clone(), any::<bool>()).prop_map(|((at, n), w)| Step::Fill(at, n, w)),
             range.clone().prop_map(|(at, n)| Step::Convert(at, n)),
@@ -430,9 +423,11 @@ mod tests {
         ]
     }
 
-    fn compare(map: &ExtentMap, model: &BTreeMap<u64, (u64, bool)>, guard: &Guard) {
-        let mut block = 0;
-        while block < 6 * SEGMENT_BLOCKS {
+    type Model = BTreeMap<LogicalBlock, (u64, bool)>;
+
+    fn compare(map: &ExtentMap, model: &Model, guard: &Guard) {
+        let mut block = LogicalBlock(0);
+        while block < LogicalBlock(6 * SEGMENT_BLOCKS) {
             // Extents of the model are single blocks.
             let next = model.range(block..).next().map(|(at, _)| *at);
             assert_eq!(map.next_mapped(block, guard), next);
@@ -460,7 +455,7 @@ mod tests {
         fn the_map_equals_a_map_of_blocks(steps in proptest::collection::vec(step(), 1..40)) {
             let guard = &pin();
             let map = ExtentMap::new();
-            let mut model = BTreeMap::new();
+            let mut model = Model::new();
             let mut next_physical = 10;
             for step in steps {
                 match step {
@@ -477,7 +472,7 @@ mod tests {
                                     for offset in 0..length {
                                         model.insert(block + offset, (next_physical + offset, is_written));
                                     }
-                                    next_physical += length + u64::from(block % 2 == 0);
+                                    next_physical += length + u64::from(block.0 % 2 == 0);
                                     block += length;
                                 }
                             }
@@ -498,7 +493,7 @@ mod tests {
                         let runs = map.runs(at, at + length, guard);
                         let freed = map.remove(at, at + length, guard);
                         assert_eq!(runs.iter().map(|run| run.length).sum::<u64>(), freed);
-                        let gone: Vec<u64> = model.range(at..at + length).map(|(block, _)| *block).collect();
+                        let gone: Vec<LogicalBlock> = model.range(at..at + length).map(|(block, _)| *block).collect();
                         assert_eq!(freed, gone.len() as u64);
                         gone.iter().for_each(|block| { model.remove(block); });
                     }

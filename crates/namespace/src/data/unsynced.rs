@@ -20,6 +20,7 @@ use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 
 use crate::base::classes;
 use crate::base::error::Result;
+use crate::base::types::LogicalBlock;
 
 /// In `word`: data was written and not synced since.
 const MARK: u64 = 1;
@@ -43,16 +44,18 @@ const NO_BLOCKS: u64 = u64::MAX << 32;
 
 /// The first block in the upper half, the end in the lower. A number that does not fit stands for
 /// all that do not.
-fn pack(blocks: &Range<u64>) -> u64 {
-    let half = |block: u64| block.min(u64::from(u32::MAX));
+fn pack(blocks: &Range<LogicalBlock>) -> u64 {
+    let half = |block: LogicalBlock| block.0.min(u64::from(u32::MAX));
     half(blocks.start) << 32 | half(blocks.end)
 }
 
-fn unpack(word: u64) -> Range<u64> {
-    match (word >> 32, word & u64::from(u32::MAX)) {
-        (first, end) if end == u64::from(u32::MAX) => first..u64::MAX,
-        (first, end) => first..end.max(first),
-    }
+fn unpack(word: u64) -> Range<LogicalBlock> {
+    let (first, end) = (word >> 32, word & u64::from(u32::MAX));
+    let end = match end == u64::from(u32::MAX) {
+        true => u64::MAX,
+        false => end.max(first),
+    };
+    LogicalBlock(first)..LogicalBlock(end)
 }
 
 /// The blocks of both, and those between them.
@@ -74,7 +77,7 @@ impl Unsynced {
 
     /// These blocks of the file were overwritten. Writes no line as long as there is nothing new
     /// in that. Another may have noted a later generation first, and may have synced since.
-    pub fn note(&self, blocks: Range<u64>, generation: u64) {
+    pub fn note(&self, blocks: Range<LogicalBlock>, generation: u64) {
         self.add(pack(&blocks));
         let marked =
             |word: u64| Some(word.max(generation << 1) | MARK).filter(|next| *next != word);
@@ -106,7 +109,7 @@ impl Unsynced {
     pub fn write_out(
         &self,
         durable: u64,
-        write_out: impl FnOnce(Range<u64>) -> Result<u64>,
+        write_out: impl FnOnce(Range<LogicalBlock>) -> Result<u64>,
     ) -> Result<u64> {
         let _lock = self.lock.lock();
         let word = self.word.fetch_and(!MARK, Ordering::AcqRel);
@@ -131,10 +134,14 @@ mod tests {
     use super::*;
     use crate::base::error::Error;
 
+    fn blocks(numbers: Range<u64>) -> Range<LogicalBlock> {
+        LogicalBlock(numbers.start)..LogicalBlock(numbers.end)
+    }
+
     fn synced(unsynced: &Unsynced, durable: u64) -> Option<Range<u64>> {
         let mut blocks = None;
         let written = unsynced.write_out(durable, |range| {
-            blocks = Some(range);
+            blocks = Some(range.start.0..range.end.0);
             Ok(1)
         });
         written.unwrap();
@@ -145,20 +152,20 @@ mod tests {
     fn a_sync_writes_what_was_written_since_the_last() {
         let unsynced = Unsynced::new();
         assert_eq!(synced(&unsynced, 0), None);
-        unsynced.note(5..6, 3);
-        unsynced.note(2..4, 3);
+        unsynced.note(blocks(5..6), 3);
+        unsynced.note(blocks(2..4), 3);
         assert_eq!(synced(&unsynced, 2), Some(2..6));
         assert_eq!(synced(&unsynced, 2), None);
-        unsynced.note(9..10, 3);
+        unsynced.note(blocks(9..10), 3);
         assert_eq!(synced(&unsynced, 2), Some(9..10));
     }
 
     #[test]
     fn what_a_commit_wrote_needs_no_sync() {
         let unsynced = Unsynced::new();
-        unsynced.note(5..6, 3);
+        unsynced.note(blocks(5..6), 3);
         assert_eq!(synced(&unsynced, 3), None);
-        unsynced.note(7..8, 4);
+        unsynced.note(blocks(7..8), 4);
         assert_eq!(synced(&unsynced, 3), Some(5..8));
     }
 
@@ -167,7 +174,7 @@ mod tests {
         let unsynced = Unsynced::new();
         let is_done = |flush| flush <= 7;
         assert!(!unsynced.is_pending(0, is_done));
-        unsynced.note(5..6, 3);
+        unsynced.note(blocks(5..6), 3);
         assert!(unsynced.is_pending(2, is_done) && !unsynced.is_pending(3, is_done));
         assert_eq!(unsynced.write_out(2, |_| Ok(8)), Ok(8));
         assert_eq!(unsynced.write_out(2, |_| panic!("it is out")), Ok(8));
@@ -178,31 +185,33 @@ mod tests {
     #[test]
     fn what_is_noted_late_is_synced() {
         let unsynced = Unsynced::new();
-        unsynced.note(9..10, 6);
+        unsynced.note(blocks(9..10), 6);
         assert_eq!(synced(&unsynced, 4), Some(9..10));
-        unsynced.note(5..6, 5);
+        unsynced.note(blocks(5..6), 5);
         assert_eq!(synced(&unsynced, 4), Some(5..6));
         assert_eq!(synced(&unsynced, 4), None);
-        unsynced.note(1..2, 5);
+        unsynced.note(blocks(1..2), 5);
         assert_eq!(synced(&unsynced, 5), Some(1..2));
     }
 
     #[test]
     fn what_could_not_be_written_is_written_by_the_next() {
         let unsynced = Unsynced::new();
-        unsynced.note(5..6, 3);
+        unsynced.note(blocks(5..6), 3);
         assert!(unsynced.write_out(0, |_| Err(Error::NoSpace)).is_err());
         assert_eq!(synced(&unsynced, 0), Some(5..6));
     }
 
     #[test]
     fn blocks_beyond_the_half_of_a_word_are_all_meant() {
-        for blocks in [0..0, 3..9, 7..1 << 40, 1 << 40..1 << 41] {
+        for blocks in [0..0, 3..9, 7..1 << 40, 1 << 40..1 << 41].map(blocks) {
             let known = unpack(joined(NO_BLOCKS, pack(&blocks)));
             assert!(known.start <= blocks.start && blocks.end <= known.end);
         }
-        assert_eq!(unpack(NO_BLOCKS), u64::from(u32::MAX)..u64::from(u32::MAX));
-        assert_eq!(unpack(joined(pack(&(3..4)), pack(&(8..9)))), 3..9);
+        let end = u64::from(u32::MAX);
+        assert_eq!(unpack(NO_BLOCKS), blocks(end..end));
+        let both = joined(pack(&blocks(3..4)), pack(&blocks(8..9)));
+        assert_eq!(unpack(both), blocks(3..9));
     }
 }
 
@@ -219,8 +228,8 @@ fn a_sync_takes_all_unsynced_blocks() {
     /// What the store has: in memory, and on the device.
     #[derive(Default)]
     struct Blocks {
-        dirty: HashSet<u64>,
-        durable: HashSet<u64>,
+        dirty: HashSet<LogicalBlock>,
+        durable: HashSet<LogicalBlock>,
     }
 
     let run = || {
@@ -234,7 +243,7 @@ fn a_sync_takes_all_unsynced_blocks() {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
                     let (unsynced, store) = &*shared;
-                    for block in blocks {
+                    for block in blocks.map(LogicalBlock) {
                         store.lock().dirty.insert(block);
                         unsynced.note(block..block + 1, 1);
                         let synced = unsynced.write_out(0, |range| {
@@ -242,7 +251,7 @@ fn a_sync_takes_all_unsynced_blocks() {
                             let (out, kept) = std::mem::take(&mut store.dirty)
                                 .into_iter()
                                 .partition(|block| range.contains(block));
-                            store.durable.extend::<HashSet<u64>>(out);
+                            store.durable.extend::<HashSet<LogicalBlock>>(out);
                             store.dirty = kept;
                             Ok(1)
                         });

@@ -25,7 +25,7 @@ use crate::access::access_time::AtimeUpdate;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::store::ExtentState;
-use crate::base::types::Ino;
+use crate::base::types::{Ino, LogicalBlock};
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::namespace::Namespace;
 use crate::operations::data::{File, Origin, Written, check_write};
@@ -205,7 +205,7 @@ impl Namespace {
         let mut first = None;
         let mut at = from;
         while at < to && !(first == Some(true) && at >= enough) {
-            let block = at / block_bytes;
+            let block = LogicalBlock::of_byte(at, block_bytes);
             let (blocks, is_data) = match extents.find(block, guard) {
                 Found::Mapped(extent) => (extent.length, extent.state == ExtentState::Written),
                 Found::Hole(blocks) => (blocks, false),
@@ -213,7 +213,7 @@ impl Namespace {
             if *first.get_or_insert(is_data) != is_data {
                 break;
             }
-            at = block.saturating_add(blocks).saturating_mul(block_bytes);
+            at = block.saturating_add(blocks).offset_bytes(block_bytes);
         }
         (first.unwrap_or_default(), at.min(to))
     }
@@ -254,8 +254,9 @@ impl Namespace {
         self.move_out(file, guard)?;
         self.unpack(file, (from, to), guard)?;
         let block_bytes = self.block_bytes();
-        let last = to.div_ceil(block_bytes).min(ExtentMap::blocks_max());
-        let has_data = !written_ranges(file.extents, &(from / block_bytes..last), guard).is_empty();
+        let first = LogicalBlock::of_byte(from, block_bytes);
+        let last = LogicalBlock::not_before(to, block_bytes).min(ExtentMap::END);
+        let has_data = !written_ranges(file.extents, &(first..last), guard).is_empty();
         if has_data {
             self.punch(file, (from, to), guard)?;
         }

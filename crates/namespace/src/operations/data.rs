@@ -25,7 +25,7 @@ use crate::access::permission::{check_mutable, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::store::{ContentPlace, Extent, ExtentState, MapChange, Plan};
-use crate::base::types::{Ino, SECTOR_BYTES, Timestamp};
+use crate::base::types::{Ino, LogicalBlock, SECTOR_BYTES, Timestamp};
 use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::{Core, FileBody, Inode};
@@ -49,7 +49,7 @@ impl<'g> File<'g> {
     }
 
     /// What lies at the block of a number.
-    pub fn content_at(&self, logical: u64) -> ContentPlace {
+    pub fn content_at(&self, logical: LogicalBlock) -> ContentPlace {
         ContentPlace {
             ino: self.inode.ino,
             logical,
@@ -189,7 +189,7 @@ impl Namespace {
         let mut done = 0;
         while done < buffer.len() {
             let at = offset_bytes + done as u64;
-            let (block, within) = (at / block_bytes, at % block_bytes);
+            let (block, within) = (LogicalBlock::of_byte(at, block_bytes), at % block_bytes);
             let (blocks, source) = match extents.find(block, guard) {
                 Found::Mapped(extent) if extent.state == ExtentState::Written => {
                     (extent.length, Some(extent.physical))
@@ -370,8 +370,8 @@ impl Namespace {
             return false;
         }
         let block_bytes = self.block_bytes();
-        let mut block = from / block_bytes;
-        while block * block_bytes < to {
+        let mut block = LogicalBlock::of_byte(from, block_bytes);
+        while block.offset_bytes(block_bytes) < to {
             match file.extents.find(block, guard) {
                 Found::Mapped(extent)
                     if extent.state == ExtentState::Written && !extent.physical.is_packed() =>
@@ -423,7 +423,7 @@ impl Namespace {
         // Space first: a write that finds none has changed nothing.
         while done < data.len() {
             let at = offset_bytes + done as u64;
-            let (block, within) = (at / block_bytes, at % block_bytes);
+            let (block, within) = (LogicalBlock::of_byte(at, block_bytes), at % block_bytes);
             let left = data.len() - done;
             let (extent, is_blank) = match file.extents.find(block, guard) {
                 Found::Hole(length) => {
@@ -478,10 +478,8 @@ impl Namespace {
             return;
         }
         let block_bytes = self.block_bytes();
-        let (from, to) = (
-            (piece_end - BEHIND_BYTES) / block_bytes,
-            piece_end / block_bytes,
-        );
+        let block_at = |offset_bytes| LogicalBlock::of_byte(offset_bytes, block_bytes);
+        let (from, to) = (block_at(piece_end - BEHIND_BYTES), block_at(piece_end));
         for run in file.extents.runs(from, to, guard) {
             self.scheme.device(|| self.store.write_behind(run));
         }
@@ -616,9 +614,10 @@ impl Namespace {
     pub(crate) fn note_overwrite(&self, file: &File<'_>, bytes: Range<u64>, now: Timestamp) {
         if self.keeps_log {
             let block_bytes = self.block_bytes();
-            let blocks = bytes.start / block_bytes..bytes.end.div_ceil(block_bytes);
+            let first = LogicalBlock::of_byte(bytes.start, block_bytes);
+            let end = LogicalBlock::not_before(bytes.end, block_bytes);
             let unsynced = &file.body.contents().unsynced;
-            unsynced.note(blocks, self.log.current());
+            unsynced.note(first..end, self.log.current());
         }
         // What is in this tick of the clock was noted with the first of them; see `sync`.
         self.log_times(file.inode.modified(now));
@@ -657,7 +656,8 @@ impl Namespace {
         if within == 0 {
             return Ok(());
         }
-        if let Found::Mapped(extent) = file.extents.find(from / block_bytes, guard)
+        let block = LogicalBlock::of_byte(from, block_bytes);
+        if let Found::Mapped(extent) = file.extents.find(block, guard)
             && extent.state == ExtentState::Written
         {
             let length = (block_bytes - within).min(to - from);
@@ -694,13 +694,13 @@ impl Namespace {
         self.move_out(&file, guard)?;
         self.unpack_for_size(&file, size_bytes, guard)?;
         let size_before = inode.size_bytes();
-        let first_cut = size_bytes.div_ceil(self.block_bytes());
-        let first_gone = first_cut.next_multiple_of(self.geometry.cluster_blocks);
+        let first_cut = LogicalBlock::not_before(size_bytes, self.block_bytes());
+        let first_gone = first_cut.cluster_end(self.geometry.cluster_blocks);
         // A file that grows keeps what it has.
         let goes = size_bytes <= size_before;
-        let blocks_max = if goes { ExtentMap::blocks_max() } else { 0 };
-        let freed = file.extents.runs(first_gone, blocks_max, guard);
-        let in_cluster = first_cut..first_gone.min(blocks_max);
+        let end = LogicalBlock(if goes { ExtentMap::END.0 } else { 0 });
+        let freed = file.extents.runs(first_gone, end, guard);
+        let in_cluster = first_cut..first_gone.min(end);
         let cut = written_ranges(file.extents, &in_cluster, guard);
         // Elsewhere nothing is split: the nodes of the mapping are written anew in place.
         let reservation = self.reserve_mapping(0, 0, cut.len())?;
@@ -712,7 +712,7 @@ impl Namespace {
         let frees = !freed.is_empty();
         let group = || {
             let cleared = records_of(inode, &cut);
-            let to_end = u64::MAX - first_gone;
+            let to_end = LogicalBlock::MAX - first_gone;
             let unmapped = frees.then(|| unmapped(inode, first_gone, to_end, &freed));
             let sized = Record::Sized {
                 ino,
@@ -728,7 +728,7 @@ impl Namespace {
             (file.extents).convert(range.from, range.to, range.state, guard);
         }
         if frees {
-            let blocks = file.extents.remove(first_gone, blocks_max, guard);
+            let blocks = file.extents.remove(first_gone, end, guard);
             inode.add_sectors(-self.sectors_of(blocks));
             self.reclaim_blocks(&freed);
         }
@@ -768,7 +768,7 @@ impl Namespace {
         let block_bytes = self.block_bytes();
         let mut at = offset_bytes;
         while at < size {
-            let block = at / block_bytes;
+            let block = LogicalBlock::of_byte(at, block_bytes);
             let (blocks, is_data) = match extents.find(block, guard) {
                 Found::Mapped(extent) => (extent.length, extent.state == ExtentState::Written),
                 Found::Hole(_) if wants_data => match extents.next_mapped(block, guard) {
@@ -780,7 +780,7 @@ impl Namespace {
             if is_data == wants_data {
                 return Ok(at);
             }
-            at = (block + blocks) * block_bytes;
+            at = (block + blocks).offset_bytes(block_bytes);
         }
         if wants_data {
             Err(Error::NoSuchOffset)

@@ -18,7 +18,7 @@ use crossbeam_epoch::Guard;
 
 use crate::base::error::{Error, Result};
 use crate::base::store::{BlockRun, Extent, ExtentState, MapChange};
-use crate::base::types::{BlockNo, Ino};
+use crate::base::types::{BlockNo, Ino, LogicalBlock};
 use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::namespace::Namespace;
@@ -45,8 +45,8 @@ impl Namespace {
             return Ok(0);
         }
         let extents = self.extents(inode, guard)?;
-        let whole = 0..u64::MAX;
-        let _range = body.contents().data.read(&self.scheme, whole.clone());
+        let _range = body.contents().data.read(&self.scheme, 0..u64::MAX);
+        let whole = LogicalBlock(0)..LogicalBlock::MAX;
         Ok(runs_of(&extents_in(extents, whole, guard)))
     }
 
@@ -57,7 +57,7 @@ impl Namespace {
         if !self.store.takes_batches() {
             return Err(Error::NotSupported);
         }
-        let mut at = 0;
+        let mut at = LogicalBlock(0);
         while let Some(next) = self.with_space(|| self.move_piece(ino, at))? {
             at = next;
         }
@@ -65,7 +65,7 @@ impl Namespace {
     }
 
     /// Moves what is mapped of a piece from `from` on; tells where the next one begins.
-    fn move_piece(&self, ino: Ino, from: u64) -> Result<Option<u64>> {
+    fn move_piece(&self, ino: Ino, from: LogicalBlock) -> Result<Option<LogicalBlock>> {
         let operation = self.begin_change(Call::Data)?;
         let guard = &operation.guard;
         let inode = self.inode(ino, guard)?;
@@ -79,7 +79,7 @@ impl Namespace {
         let cluster = self.geometry.cluster_blocks;
         let end = start.saturating_add(PIECE_BLOCKS.next_multiple_of(cluster));
         let block_bytes = self.block_bytes();
-        let bytes = start * block_bytes..end.saturating_mul(block_bytes);
+        let bytes = start.offset_bytes(block_bytes)..end.offset_bytes(block_bytes);
         let data = &file.body.contents().data;
         let _range = data.write(&self.scheme, bytes, || false);
         let mut old = extents_in(file.extents, start..end, guard);
@@ -120,7 +120,7 @@ impl Namespace {
         &self,
         file: &File<'_>,
         old: &[Extent],
-        blocks: Range<u64>,
+        blocks: Range<LogicalBlock>,
         mut pending: Pending<'_>,
         guard: &Guard,
     ) -> Result<()> {
@@ -154,7 +154,7 @@ impl Namespace {
     fn copy_blocks(&self, old: &[Extent], new: &Extent) -> Result<()> {
         let holds = |extent: &&Extent| (extent.logical..extent.end()).contains(&new.logical);
         let source = old.iter().find(holds).ok_or(Error::Invalid)?;
-        let from = source.physical.0 + (new.logical - source.logical);
+        let from = source.place_of(new.logical).0;
         let block_bytes = self.block_bytes();
         let step = (COPY_BYTES / block_bytes).max(1);
         let mut buffer = Vec::new();
@@ -173,7 +173,11 @@ impl Namespace {
 }
 
 /// What is mapped in a range of blocks.
-pub(crate) fn extents_in(extents: &ExtentMap, blocks: Range<u64>, guard: &Guard) -> Vec<Extent> {
+pub(crate) fn extents_in(
+    extents: &ExtentMap,
+    blocks: Range<LogicalBlock>,
+    guard: &Guard,
+) -> Vec<Extent> {
     let mut found = Vec::new();
     let mut at = blocks.start;
     while at < blocks.end

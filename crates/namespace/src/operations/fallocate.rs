@@ -18,7 +18,7 @@ use crossbeam_epoch::Guard;
 use crate::access::permission::{check_mutable, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::store::{BlockRun, Extent, ExtentState};
-use crate::base::types::Ino;
+use crate::base::types::{Ino, LogicalBlock};
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
@@ -154,8 +154,8 @@ impl Namespace {
             false => ExtentState::Written,
         };
         let mut pending = Pending::new(self);
-        let mut block = from / self.block_bytes();
-        let last = to.div_ceil(self.block_bytes()).min(ExtentMap::blocks_max());
+        let mut block = LogicalBlock::of_byte(from, self.block_bytes());
+        let last = LogicalBlock::not_before(to, self.block_bytes()).min(ExtentMap::END);
         while block < last {
             match file.extents.find(block, guard) {
                 Found::Mapped(extent) => block = extent.end(),
@@ -233,19 +233,19 @@ impl Namespace {
     }
 
     /// The blocks that lie in a range of bytes from their first byte to their last.
-    fn whole_blocks(&self, from: u64, to: u64) -> Range<u64> {
+    fn whole_blocks(&self, from: u64, to: u64) -> Range<LogicalBlock> {
         let block_bytes = self.block_bytes();
-        let first = from.div_ceil(block_bytes);
-        let last = (to / block_bytes).min(ExtentMap::blocks_max());
+        let first = LogicalBlock::not_before(from, block_bytes);
+        let last = LogicalBlock::of_byte(to, block_bytes).min(ExtentMap::END);
         first..last.max(first)
     }
 
     /// The clusters that lie in a range of blocks from their first block to their last; where there
     /// are none, a place in it.
-    fn whole_clusters(&self, blocks: &Range<u64>) -> Range<u64> {
+    fn whole_clusters(&self, blocks: &Range<LogicalBlock>) -> Range<LogicalBlock> {
         let cluster = self.geometry.cluster_blocks;
-        let first = blocks.start.next_multiple_of(cluster).min(blocks.end);
-        let end = blocks.end / cluster * cluster;
+        let first = blocks.start.cluster_end(cluster).min(blocks.end);
+        let end = blocks.end.cluster_start(cluster);
         first..end.max(first)
     }
 
@@ -253,9 +253,9 @@ impl Namespace {
     fn zero_ends(&self, file: &File<'_>, from: u64, to: u64, guard: &Guard) -> Result<()> {
         let block_bytes = self.block_bytes();
         self.clear_tail(file, from, to, guard)?;
-        let last = to / block_bytes;
+        let last = LogicalBlock::of_byte(to, block_bytes);
         if !to.is_multiple_of(block_bytes)
-            && last >= from.div_ceil(block_bytes)
+            && last >= LogicalBlock::not_before(from, block_bytes)
             && let Found::Mapped(extent) = file.extents.find(last, guard)
             && extent.state == ExtentState::Written
         {

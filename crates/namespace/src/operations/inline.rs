@@ -14,6 +14,7 @@ use crossbeam_epoch::Guard;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::store::{Extent, ExtentState, MapChange, Plan};
+use crate::base::types::LogicalBlock;
 use crate::commit::oplog::Record;
 use crate::data::inline_data::InlineData;
 use crate::inode::{Core, Guarded, Ownership};
@@ -133,7 +134,7 @@ impl Namespace {
         let mut pending = Pending::new(self);
         if !content.is_empty() {
             let state = ExtentState::Written;
-            pending.fill_hole(file.place(), 0, 1, state, guard)?;
+            pending.fill_hole(file.place(), LogicalBlock(0), 1, state, guard)?;
         }
         let reservation = self.reserve_mapping(pending.extents.len(), 0, 0)?;
         let holds_data = |extent: &&Extent| extent.state == ExtentState::Written;

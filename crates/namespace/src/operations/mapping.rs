@@ -5,14 +5,15 @@ use std::ops::Range;
 use crossbeam_epoch::Guard;
 
 use crate::base::store::{BlockRun, ExtentState, MapChange};
+use crate::base::types::LogicalBlock;
 use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::Inode;
 
 /// Mapped blocks of a file that come to hold data, or to read as zeros.
 pub(crate) struct Conversion {
-    pub from: u64,
-    pub to: u64,
+    pub from: LogicalBlock,
+    pub to: LogicalBlock,
     pub state: ExtentState,
 }
 
@@ -29,7 +30,7 @@ impl Conversion {
 /// The written blocks of a range, to become unwritten.
 pub(crate) fn written_ranges(
     extents: &ExtentMap,
-    blocks: &Range<u64>,
+    blocks: &Range<LogicalBlock>,
     guard: &Guard,
 ) -> Vec<Conversion> {
     let mut found: Vec<Conversion> = Vec::new();
@@ -73,7 +74,12 @@ pub(crate) fn mapped(inode: &Inode, change: MapChange) -> Record {
 }
 
 /// A range leaves the mapping, where these blocks are.
-pub(crate) fn unmapped(inode: &Inode, logical: u64, length: u64, blocks: &[BlockRun]) -> Record {
+pub(crate) fn unmapped(
+    inode: &Inode,
+    logical: LogicalBlock,
+    length: u64,
+    blocks: &[BlockRun],
+) -> Record {
     Record::Mapped {
         ino: inode.ino,
         sequence: inode.next_sequence(),

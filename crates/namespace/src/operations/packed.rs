@@ -9,6 +9,7 @@ use crossbeam_epoch::Guard;
 
 use crate::base::error::Result;
 use crate::base::store::{ExtentState, MapChange};
+use crate::base::types::LogicalBlock;
 use crate::data::extent_map::Found;
 use crate::namespace::Namespace;
 use crate::operations::data::File;
@@ -31,14 +32,18 @@ impl Namespace {
         let Some((first, end)) = self.packed_blocks(file, size, guard) else {
             return Ok(());
         };
-        let is_touched = from < end * block_bytes && to > first * block_bytes || to > size;
+        let (start_bytes, end_bytes) = (
+            first.offset_bytes(block_bytes),
+            end.offset_bytes(block_bytes),
+        );
+        let is_touched = from < end_bytes && to > start_bytes || to > size;
         if !is_touched {
             return Ok(());
         }
         let mut content = vec![0; ((end - first) * block_bytes) as usize];
         self.read_mapped(
             (file.inode.ino, file.extents),
-            first * block_bytes,
+            start_bytes,
             &mut content,
             guard,
         )?;
@@ -80,7 +85,8 @@ impl Namespace {
         size_bytes: u64,
         guard: &Guard,
     ) -> Result<()> {
-        let is_cut = |(first, _): (u64, u64)| first * self.block_bytes() >= size_bytes;
+        let is_cut =
+            |(first, _): (LogicalBlock, _)| first.offset_bytes(self.block_bytes()) >= size_bytes;
         let size = file.inode.size_bytes();
         match self.geometry.has_packed_blocks {
             true if !self.packed_blocks(file, size, guard).is_some_and(is_cut) => {
@@ -92,10 +98,15 @@ impl Namespace {
 
     /// The packed blocks at the end of a file of this size: the first one, and the one behind the
     /// last.
-    fn packed_blocks(&self, file: &File<'_>, size: u64, guard: &Guard) -> Option<(u64, u64)> {
-        let end = size.div_ceil(self.block_bytes());
+    fn packed_blocks(
+        &self,
+        file: &File<'_>,
+        size: u64,
+        guard: &Guard,
+    ) -> Option<(LogicalBlock, LogicalBlock)> {
+        let end = LogicalBlock::not_before(size, self.block_bytes());
         let mut first = end;
-        while let Some(before) = first.checked_sub(1)
+        while let Some(before) = first.0.checked_sub(1).map(LogicalBlock)
             && let Found::Mapped(extent) = file.extents.find(before, guard)
             && extent.physical.is_packed()
         {

@@ -6,7 +6,7 @@ use crossbeam_epoch::Guard;
 
 use crate::base::error::{Error, Result};
 use crate::base::store::{BlockRun, Charge, Extent, ExtentState, Goal};
-use crate::base::types::BlockNo;
+use crate::base::types::LogicalBlock;
 use crate::data::extent_map::ExtentMap;
 use crate::inode::{Inode, Ownership};
 use crate::namespace::Namespace;
@@ -33,7 +33,7 @@ impl<'n> Pending<'n> {
     pub fn fill_hole(
         &mut self,
         file: (&Inode, &ExtentMap),
-        block: u64,
+        block: LogicalBlock,
         wanted: u64,
         state: ExtentState,
         guard: &Guard,
@@ -44,8 +44,8 @@ impl<'n> Pending<'n> {
         }
         let end = block + wanted;
         if !self.has_unwritten(block) {
-            let start = block / cluster * cluster;
-            let run = (start, end.next_multiple_of(cluster) - start);
+            let start = block.cluster_start(cluster);
+            let run = (start, end.cluster_end(cluster) - start);
             self.take_blocks(file, run, ExtentState::Unwritten, guard)?;
         }
         self.give_state(block..end, state).ok_or(Error::Invalid)
@@ -55,12 +55,12 @@ impl<'n> Pending<'n> {
     fn take_blocks(
         &mut self,
         (inode, mapped): (&Inode, &ExtentMap),
-        (block, wanted): (u64, u64),
+        (block, wanted): (LogicalBlock, u64),
         state: ExtentState,
         guard: &Guard,
     ) -> Result<Extent> {
         let goal = match self.extents.last() {
-            Some(last) if last.end() == block => Some(BlockNo(last.physical.0 + last.length)),
+            Some(last) if last.end() == block => Some(last.place_of(block)),
             _ => mapped.goal(block, guard),
         };
         let goal = goal.map(|goal| Goal {
@@ -89,7 +89,7 @@ impl<'n> Pending<'n> {
         let run = namespace.note_load(run)?;
         self.charge(inode.ownership(), run)?;
         self.extents.push(Extent {
-            logical: 0,
+            logical: LogicalBlock(0),
             physical: run.start,
             length: run.length,
             state: ExtentState::Unwritten,
@@ -112,7 +112,7 @@ impl<'n> Pending<'n> {
 
     /// True when the blocks that were taken last are there for this one of the file, and hold
     /// nothing.
-    fn has_unwritten(&self, block: u64) -> bool {
+    fn has_unwritten(&self, block: LogicalBlock) -> bool {
         self.extents.last().is_some_and(|last| {
             last.state == ExtentState::Unwritten && (last.logical..last.end()).contains(&block)
         })
@@ -120,15 +120,13 @@ impl<'n> Pending<'n> {
 
     /// Gives a part of the blocks that were taken last, which hold nothing, this state, as far as
     /// they reach. `None` where they are elsewhere.
-    fn give_state(&mut self, blocks: Range<u64>, state: ExtentState) -> Option<Extent> {
+    fn give_state(&mut self, blocks: Range<LogicalBlock>, state: ExtentState) -> Option<Extent> {
         let last = self
             .has_unwritten(blocks.start)
             .then(|| self.extents.pop())??;
-        let part = |from: u64, to: u64, state| Extent {
-            logical: from,
-            physical: BlockNo(last.physical.0 + (from - last.logical)),
-            length: to - from,
+        let part = |from, to, state| Extent {
             state,
+            ..last.part(from, to)
         };
         if state == ExtentState::Unwritten {
             self.extents.push(last);

@@ -15,7 +15,7 @@ use crate::access::permission::{check_mutable, check_owner};
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::store::{Extent, ExtentState, MapChange};
-use crate::base::types::{Caller, FileKind, Ino, SealParameters, VerityDigest};
+use crate::base::types::{Caller, FileKind, Ino, LogicalBlock, SealParameters, VerityDigest};
 use crate::commit::oplog::Record;
 use crate::data::extent_map::ExtentMap;
 use crate::inode::{Inode, Ownership};
@@ -39,8 +39,8 @@ impl Namespace {
         // The blocks may be moved.
         let data = &file.body.contents().data;
         let _range = data.read(&self.scheme, 0..u64::MAX);
-        let last = extents_in(file.extents, 0..u64::MAX, guard).pop();
-        let end_bytes = last.map_or(0, |last| last.end() * self.block_bytes());
+        let last = extents_in(file.extents, LogicalBlock(0)..LogicalBlock::MAX, guard).pop();
+        let end_bytes = last.map_or(0, |last| last.end().offset_bytes(self.block_bytes()));
         let read = |at, bytes: &mut [u8]| self.read_mapped((ino, file.extents), at, bytes, guard);
         self.note_load(self.store.verity_digest(ino, end_bytes, &read))
     }
@@ -82,17 +82,18 @@ impl Namespace {
             |at, bytes: &mut [u8]| self.read_mapped((inode.ino, file.extents), at, bytes, guard);
         let made = self.store.seal(size_bytes, parameters, &read);
         let (place, bytes) = self.note_load(made)?;
-        let behind = size_bytes.div_ceil(block_bytes);
+        let behind = LogicalBlock::not_before(size_bytes, block_bytes);
         if file.extents.next_mapped(behind, guard).is_some() {
-            let end = ExtentMap::blocks_max() * block_bytes;
-            self.punch(file, (behind * block_bytes, end), guard)?;
+            let end = ExtentMap::END.offset_bytes(block_bytes);
+            self.punch(file, (behind.offset_bytes(block_bytes), end), guard)?;
         }
-        let (first, count) = (place / block_bytes, bytes.len() as u64 / block_bytes);
+        let first = LogicalBlock::of_byte(place, block_bytes);
+        let last = first + bytes.len() as u64 / block_bytes;
         self.end_of(inode, place, bytes.len() as u64)?;
         let mut pending = Pending::new(self);
         let mut block = first;
-        while block < first + count {
-            let wanted = first + count - block;
+        while block < last {
+            let wanted = last - block;
             let written = ExtentState::Written;
             let extent = pending.fill_hole(file.place(), block, wanted, written, guard)?;
             block = extent.end();

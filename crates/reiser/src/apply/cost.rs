@@ -96,7 +96,7 @@ impl BatchCost for ImageCost {
 
     fn of_inode(&self, change: &InodeFootprint) -> InodeCost {
         let pointers_per_leaf = run_max(self.block_bytes as u32);
-        let leaves = change.mapped_end / pointers_per_leaf;
+        let leaves = change.mapped_end.0 / pointers_per_leaf;
         // Each run lies in two leaves at most, and a target in one of its own.
         let own_blocks = (2 * change.map_changes).min(leaves + 1)
             + (change.target_bytes as u64).div_ceil(self.block_bytes / 4)

@@ -2,7 +2,7 @@
 
 use finefs_namespace::{
     Attributes, BlockRun, Captured, DirectoryChange, Error, Extent, FileKind, InodeChange,
-    LinkState, MapChange, Result, Settled, Times, Timestamp,
+    LinkState, LogicalBlock, MapChange, Result, Settled, Times, Timestamp,
 };
 use finefs_reiser_disk::stat::{self, StatData};
 use finefs_reiser_disk::{KeyVersion, ObjectKey};
@@ -209,14 +209,15 @@ impl Commit<'_> {
         &mut self,
         file: &FileKey,
         stat: &mut StatData,
-        logical: u64,
+        logical: LogicalBlock,
         length: u64,
     ) -> Result<()> {
         let block_size = self.mounted.tree.buffers.block_size_bytes() as u64;
         let end = logical.saturating_add(length);
         if let Some(tail) = self.edit(|editor| editor.tail(file))? {
-            let first = tail.offset / block_size;
-            let tail_end = (tail.offset + tail.bytes.len() as u64).div_ceil(block_size);
+            let first = LogicalBlock::of_byte(tail.offset, block_size);
+            let tail_end = tail.offset + tail.bytes.len() as u64;
+            let tail_end = LogicalBlock::not_before(tail_end, block_size);
             if logical <= first && tail_end <= end {
                 self.edit(|editor| editor.remove_tail(file))?;
                 stat.sectors = stat.sectors.saturating_sub(self.sectors_of(1));
@@ -228,8 +229,8 @@ impl Commit<'_> {
                 )));
             }
         }
-        if end >= crate::load::map::BLOCKS_MAX {
-            return self.cut_to(file, stat, logical.saturating_mul(block_size));
+        if end.0 >= crate::load::map::BLOCKS_MAX {
+            return self.cut_to(file, stat, logical.offset_bytes(block_size));
         }
         let mut freed = Freed::new();
         self.edit(|editor| editor.map(file, logical, 0, length, &mut freed))?;

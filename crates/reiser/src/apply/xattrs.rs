@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use finefs_ext_disk::acl;
-use finefs_namespace::{BlockNo, BlockRun, Error, Result, XattrChange};
+use finefs_namespace::{BlockNo, BlockRun, Error, LogicalBlock, Result, XattrChange};
 use finefs_reiser_disk::directory::DirectoryItem;
 use finefs_reiser_disk::stat::{FileKind, StatData};
 use finefs_reiser_disk::{ItemKind, Key, ObjectKey, indirect, key, xattr};
@@ -269,13 +269,13 @@ impl Commit<'_> {
             stat.sectors = self.sectors_of(1);
         } else {
             let mut near = self.root.block;
-            for (logical, part) in content.chunks(block_size).enumerate() {
+            for (logical, part) in (0..).map(LogicalBlock).zip(content.chunks(block_size)) {
                 let block = self.staged.space().take(near)?;
                 let start = BlockNo(u64::from(block));
                 self.use_blocks(BlockRun { start, length: 1 })?;
                 self.mounted.data.write_blank(start, 0, part)?;
                 let mut freed = Vec::new();
-                self.edit(|editor| editor.map(&file, logical as u64, block, 1, &mut freed))?;
+                self.edit(|editor| editor.map(&file, logical, block, 1, &mut freed))?;
                 stat.sectors += self.sectors_of(1);
                 near = block + 1;
             }

@@ -24,7 +24,7 @@ pub(crate) fn whole(mounted: &Mounted, object: ObjectKey, length_max: usize) -> 
     let mut content = vec![0; length];
     for extent in map::of_object(mounted, object)? {
         for number in 0..extent.length {
-            let start = usize::try_from(extent.logical + number).unwrap_or(usize::MAX);
+            let start = usize::try_from(extent.logical.0 + number).unwrap_or(usize::MAX);
             let start = start.saturating_mul(block_size);
             let Some(rest) = content.get_mut(start..).filter(|rest| !rest.is_empty()) else {
                 break;

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Ino, Result};
+use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Ino, LogicalBlock, Result};
 use finefs_reiser_disk::node::ItemHead;
 use finefs_reiser_disk::stat::FileKind;
 use finefs_reiser_disk::{ItemKind, ObjectKey, indirect};
@@ -30,7 +30,7 @@ pub(crate) fn of_object(mounted: &Mounted, object: ObjectKey) -> Result<Vec<Exte
         mounted,
         object,
         extents: Vec::new(),
-        next: 0,
+        next: LogicalBlock(0),
     };
     items_of(&mounted.tree, object, 1, &mut |head, body, place| {
         match head.key.kind {
@@ -48,7 +48,7 @@ struct Map<'a> {
     object: ObjectKey,
     extents: Vec<Extent>,
     /// The first block of the file that no item was about yet.
-    next: u64,
+    next: LogicalBlock,
 }
 
 impl Map<'_> {
@@ -58,11 +58,11 @@ impl Map<'_> {
 
     fn indirect(&mut self, head: &ItemHead, body: &[u8], place: Place) -> Result<()> {
         let start = head.key.offset - 1;
-        if !start.is_multiple_of(self.block_size()) || start / self.block_size() < self.next {
+        let mut logical = LogicalBlock::of_byte(start, self.block_size());
+        if !start.is_multiple_of(self.block_size()) || logical < self.next {
             return Err(place.corrupt(format_args!("indirect item {}", head.key)));
         }
-        let mut logical = start / self.block_size();
-        if logical + u64::from(head.length) > BLOCKS_MAX {
+        if logical.0 + u64::from(head.length) > BLOCKS_MAX {
             return Err(place.corrupt(format_args!("indirect item {}", head.key)));
         }
         for block in indirect::pointers(body).map_err(|error| place.damaged(&error))? {
@@ -82,7 +82,7 @@ impl Map<'_> {
         let start = head.key.offset - 1;
         let end = start + u64::from(head.length);
         let blocks = start / self.block_size()..end.div_ceil(self.block_size());
-        for logical in blocks {
+        for logical in blocks.map(LogicalBlock) {
             // A block's bytes may be in several items.
             if logical >= self.next {
                 let Some(block) = tail::block(self.object, logical) else {
@@ -95,7 +95,7 @@ impl Map<'_> {
         Ok(())
     }
 
-    fn push(&mut self, logical: u64, physical: u64) {
+    fn push(&mut self, logical: LogicalBlock, physical: u64) {
         if let Some(last) = self.extents.last_mut()
             && last.end() == logical
             && last.physical.0 + last.length == physical

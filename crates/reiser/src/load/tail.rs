@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use finefs_namespace::{BlockNo, Ino, Result};
+use finefs_namespace::{BlockNo, Ino, LogicalBlock, Result};
 use finefs_reiser_disk::{ItemKind, ObjectKey};
 
 use super::items_around;
@@ -15,9 +15,9 @@ use crate::state::Mounted;
 const PLACE_BITS: u32 = 31;
 
 /// The number of a file's block that is in the tree; `None` where the file is too long for one.
-pub(crate) fn block(object: ObjectKey, logical: u64) -> Option<BlockNo> {
-    let has_room = logical < 1 << PLACE_BITS;
-    let number = BlockNo::PACKED | u64::from(object.object_id) << PLACE_BITS | logical;
+pub(crate) fn block(object: ObjectKey, logical: LogicalBlock) -> Option<BlockNo> {
+    let has_room = logical.0 < 1 << PLACE_BITS;
+    let number = BlockNo::PACKED | u64::from(object.object_id) << PLACE_BITS | logical.0;
     has_room.then_some(BlockNo(number))
 }
 
@@ -46,11 +46,11 @@ fn read_tail(
         return None;
     }
     let object_id = block.0 >> PLACE_BITS & u64::from(u32::MAX);
-    let logical = block.0 & ((1 << PLACE_BITS) - 1);
+    let logical = LogicalBlock(block.0 & ((1 << PLACE_BITS) - 1));
     let block_size = mounted.tree.buffers.block_size_bytes() as u64;
     let object = mounted.objects.find(Ino(object_id));
     Some(object.and_then(|object| {
-        let start = logical * block_size + offset_bytes;
+        let start = logical.offset_bytes(block_size) + offset_bytes;
         bytes(mounted, object, start, buffer)
     }))
 }

@@ -231,7 +231,7 @@ fn old_images_are_read() {
         let extents = store.load_extents(Ino(11)).expect("it is sound");
         let extents: Vec<_> = extents
             .iter()
-            .map(|it| (it.logical, it.physical.0, it.length))
+            .map(|it| (it.logical.0, it.physical.0, it.length))
             .collect();
         let data = u64::from(data);
         assert_eq!(extents, [(0, data, 2), (3, data + 2, 1)]);

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use finefs_namespace::{
-    Attributes, Batch, Error, ExtentState, FileKind, Ino, InodeChange, LinkState, MapChange, Times,
+    Attributes, Batch, Error, ExtentState, FileKind, Ino, InodeChange, LinkState, LogicalBlock,
+    MapChange, Times,
 };
 
 use super::cost::INODES_PER_BLOCK;
@@ -22,7 +23,7 @@ pub(super) struct Inode {
     pub(super) attributes: Attributes,
     pub(super) link_state: LinkState,
     /// From block of the file to block of the store.
-    pub(super) blocks: BTreeMap<u64, (u64, ExtentState)>,
+    pub(super) blocks: BTreeMap<LogicalBlock, (u64, ExtentState)>,
     pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(super) target: Vec<u8>,
     pub(super) parent: Ino,
@@ -221,11 +222,9 @@ impl State {
             }
             _ => {}
         }
-        let goes_on = |(at, (block, _)): (&u64, &(u64, ExtentState))| {
-            let before = at
-                .checked_sub(1)
-                .and_then(|before| inode.blocks.get(&before));
-            before.is_some_and(|(before, _)| before + 1 == *block)
+        let goes_on = |(at, (block, _)): (&LogicalBlock, &(u64, ExtentState))| {
+            let before = inode.blocks.range(..at).next_back();
+            before.is_some_and(|(place, (before, _))| *place + 1 == *at && before + 1 == *block)
         };
         let pieces = inode.blocks.iter().filter(|place| !goes_on(*place)).count();
         blocks += u64::from(pieces > PIECES_IN_INODE);
@@ -259,14 +258,14 @@ impl State {
                 length,
                 to,
             } => {
-                for at in logical..logical + length {
+                for at in (0..length).map(|step| logical + step) {
                     let place = inode.blocks.get_mut(&at);
                     let place = place.unwrap_or_else(|| panic!("inode {ino} converts a hole"));
                     place.1 = to;
                 }
             }
             MapChange::Unmap { logical, length } => {
-                let gone: Vec<u64> = inode
+                let gone: Vec<LogicalBlock> = inode
                     .blocks
                     .range(logical..logical.saturating_add(length))
                     .map(|(at, _)| *at)
@@ -326,7 +325,7 @@ impl State {
                 assert_eq!(links, expected, "links of directory {ino}");
                 self.check_reaches_root(*ino);
             }
-            let end = inode.attributes.size_bytes.div_ceil(self.block_bytes);
+            let end = LogicalBlock::not_before(inode.attributes.size_bytes, self.block_bytes);
             for (at, (_, state)) in inode.blocks.range(end..) {
                 assert_eq!(
                     *state,

@@ -76,7 +76,7 @@ fn change(space: &mut Space<'_>, inode: &mut InodeEdit, change: &MapChange) -> R
     match *change {
         MapChange::Map(extent) => {
             let run = Run {
-                logical: extent.logical.into(),
+                logical: extent.logical.0.into(),
                 physical: extent.physical.0,
                 length: extent.length,
                 is_unwritten: extent.state == ExtentState::Unwritten,
@@ -101,8 +101,8 @@ fn change(space: &mut Space<'_>, inode: &mut InodeEdit, change: &MapChange) -> R
     }
 }
 
-fn range(logical: u64, length: u64) -> Range<LogicalBlock> {
-    let (start, end) = (LogicalBlock(logical), LogicalBlock::ALL.end);
+fn range(logical: finefs_namespace::LogicalBlock, length: u64) -> Range<LogicalBlock> {
+    let (start, end) = (LogicalBlock(logical.0), LogicalBlock::ALL.end);
     start.min(end)..start.saturating_add(length).min(end)
 }
 

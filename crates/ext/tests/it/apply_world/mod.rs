@@ -16,8 +16,8 @@ use finefs_block::{Access, BlockDevice, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{
     Attributes, Batch, BlockNo, BlockRun, CommitThreads, DirectoryChange, Error, Extent,
-    ExtentState, FileKind, Goal, Ino, InodeChange, LinkState, MapChange, Plan, Result, Settled,
-    Store, Times, Timestamp,
+    ExtentState, FileKind, Goal, Ino, InodeChange, LinkState, LogicalBlock, MapChange, Plan,
+    Result, Settled, Store, Times, Timestamp,
 };
 
 /// The size of a usual run, or of a full one (`FINEFS_FULL`).
@@ -412,7 +412,7 @@ impl World {
                 .next_back()
                 .map(|(_, (last, _))| Goal {
                     block: BlockNo(last + 1),
-                    logical: at,
+                    logical: LogicalBlock(at),
                 });
             let run = self.store.allocate_blocks(ino, goal, wanted)?;
             assert!(run.length >= 1 && run.length <= wanted);
@@ -426,7 +426,7 @@ impl World {
                 self.node(ino).map.insert(logical, (block, state));
             }
             let extent = Extent {
-                logical: at,
+                logical: LogicalBlock(at),
                 physical: run.start,
                 length: run.length,
                 state,
@@ -472,7 +472,7 @@ impl World {
             node.attributes.size_bytes = node.attributes.size_bytes.max(size);
         }
         self.touch(ino).map.push(MapChange::Convert {
-            logical,
+            logical: LogicalBlock(logical),
             length,
             to: ExtentState::Written,
         });
@@ -488,6 +488,7 @@ impl World {
         self.node(ino)
             .map
             .retain(|at, _| *at < logical || *at >= logical.saturating_add(length));
+        let logical = LogicalBlock(logical);
         self.touch(ino)
             .map
             .push(MapChange::Unmap { logical, length });
@@ -711,12 +712,12 @@ impl World {
 
     fn compare_data(&self, ino: Ino, node: &Node) {
         let mut found = BTreeMap::new();
-        let mut end = 0;
+        let mut end = LogicalBlock(0);
         for extent in self.store.load_extents(ino).unwrap() {
             assert!(extent.logical >= end, "extents of {ino} overlap");
             end = extent.end();
             for i in 0..extent.length {
-                found.insert(extent.logical + i, (extent.physical.0 + i, extent.state));
+                found.insert(extent.logical.0 + i, (extent.physical.0 + i, extent.state));
             }
         }
         assert!(

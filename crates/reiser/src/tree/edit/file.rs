@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use finefs_namespace::{Error, Result};
+use finefs_namespace::{Error, LogicalBlock, Result};
 use finefs_reiser_disk::edit::NewItem;
 use finefs_reiser_disk::indirect::{POINTER_SIZE, direct_max, pointers, set_pointer};
 use finefs_reiser_disk::node::ItemHead;
@@ -58,7 +58,7 @@ impl<B: TreeBlocks> Editor<'_, B> {
     pub fn map(
         &mut self,
         file: &FileKey,
-        mut logical: u64,
+        mut logical: LogicalBlock,
         first: u32,
         count: u64,
         freed: &mut Freed,
@@ -80,12 +80,13 @@ impl<B: TreeBlocks> Editor<'_, B> {
     fn map_some(
         &mut self,
         file: &FileKey,
-        logical: u64,
+        logical: LogicalBlock,
         run: Run,
         freed: &mut Freed,
     ) -> Result<u64> {
         let block_size = self.block_size() as u64;
-        let key = content_key(file.object, logical * block_size, ItemKind::Indirect)?;
+        let offset = logical.offset_bytes(block_size);
+        let key = content_key(file.object, offset, ItemKind::Indirect)?;
         let before = self.find_last(&key)?;
         let Some((found, item)) = before else {
             return Err(no_object(file));
@@ -110,7 +111,7 @@ impl<B: TreeBlocks> Editor<'_, B> {
             self.append_pointers(file, logical, &added)?;
             return Ok(count);
         }
-        let start = (head.key.offset - 1) / block_size;
+        let start = LogicalBlock::of_byte(head.key.offset - 1, block_size);
         let place = found.place(item);
         let at = (logical - start) as usize;
         let count = run.count.min(end - logical);
@@ -134,29 +135,29 @@ impl<B: TreeBlocks> Editor<'_, B> {
         found: &Found<B::Read>,
         item: u16,
         head: &ItemHead,
-    ) -> Result<u64> {
+    ) -> Result<LogicalBlock> {
         let block_size = self.block_size() as u64;
         if head.key.object != file.object {
             return Err(no_object(file));
         }
         let place = found.place(item);
         match head.key.kind {
-            ItemKind::StatData => Ok(0),
+            ItemKind::StatData => Ok(LogicalBlock(0)),
             ItemKind::Indirect => {
                 let start = head.key.offset.wrapping_sub(1);
                 let length = usize::from(head.length);
                 if !start.is_multiple_of(block_size) || !length.is_multiple_of(POINTER_SIZE) {
                     return Err(place.corrupt(format_args!("indirect item {}", head.key)));
                 }
-                Ok(start / block_size + (length / POINTER_SIZE) as u64)
+                Ok(LogicalBlock::of_byte(start, block_size) + (length / POINTER_SIZE) as u64)
             }
             _ => Err(place.corrupt(format_args!("item {}, not pointers", head.key))),
         }
     }
 
     /// The error about a direct item that begins at a block; `None` where there is none.
-    fn direct_at(&self, object: ObjectKey, block: u64) -> Result<Option<Error>> {
-        let offset = block * self.block_size() as u64;
+    fn direct_at(&self, object: ObjectKey, block: LogicalBlock) -> Result<Option<Error>> {
+        let offset = block.offset_bytes(self.block_size() as u64);
         let key = content_key(object, offset, ItemKind::Direct)?;
         let there = self.find_exact(&key)?;
         Ok(there.map(|(found, item)| {
@@ -168,7 +169,7 @@ impl<B: TreeBlocks> Editor<'_, B> {
 
     /// Adds pointers of holes up to a block, unless there are as many. At most so many mutations;
     /// true when that was enough.
-    pub fn extend(&mut self, file: &FileKey, to: u64, mutations_max: u32) -> Result<bool> {
+    pub fn extend(&mut self, file: &FileKey, to: LogicalBlock, mutations_max: u32) -> Result<bool> {
         for _ in 0..mutations_max {
             let end = self.mapped_end(file)?;
             if end >= to {
@@ -181,7 +182,7 @@ impl<B: TreeBlocks> Editor<'_, B> {
     }
 
     /// The first block behind the last pointer.
-    fn mapped_end(&self, file: &FileKey) -> Result<u64> {
+    fn mapped_end(&self, file: &FileKey) -> Result<LogicalBlock> {
         let Some((found, item)) = self.last_item(file.object)? else {
             return Err(no_object(file));
         };
@@ -189,9 +190,9 @@ impl<B: TreeBlocks> Editor<'_, B> {
         self.pointers_end(file, &found, item, &head)
     }
 
-    fn append_pointers(&mut self, file: &FileKey, end: u64, added: &[u8]) -> Result<()> {
+    fn append_pointers(&mut self, file: &FileKey, end: LogicalBlock, added: &[u8]) -> Result<()> {
         let block_size = self.block_size() as u64;
-        let offset = end * block_size;
+        let offset = end.offset_bytes(block_size);
         let key = content_key(file.object, offset, ItemKind::Indirect)?;
         let length = (added.len() / POINTER_SIZE) as u64 * block_size;
         if file.version == KeyVersion::V3_5 && offset + length > u64::from(u32::MAX) {
@@ -348,7 +349,7 @@ impl<B: TreeBlocks> Editor<'_, B> {
                 continue;
             }
             let end = self.pointers_end(file, &found, item, &head)?;
-            if end > offset / block_size {
+            if end > LogicalBlock::of_byte(offset, block_size) {
                 return Err(found
                     .place(item)
                     .corrupt(format_args!("blocks where tail {key} is to be")));
@@ -357,7 +358,7 @@ impl<B: TreeBlocks> Editor<'_, B> {
                 return Ok(());
             }
             drop(found);
-            self.extend(file, offset / block_size, u32::MAX)?;
+            self.extend(file, LogicalBlock::of_byte(offset, block_size), u32::MAX)?;
             return self.insert(&new);
         }
     }

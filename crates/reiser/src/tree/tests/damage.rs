@@ -1,6 +1,6 @@
 //! Damaged trees: mutations are errors or not, but never a panic, and they end.
 
-use finefs_namespace::Error;
+use finefs_namespace::{Error, LogicalBlock};
 use finefs_reiser_disk::hash::NameHash;
 use finefs_reiser_disk::stat::FileKind;
 use finefs_reiser_disk::{ObjectKey, key};
@@ -46,7 +46,10 @@ fn mutate(world: &mut World, objects: &[ObjectKey], random: &mut StdRng) -> Vec<
         let outcome = match number % 8 {
             0 => editor.add_entry(&of, name.as_bytes(), object).map(|_| ()),
             1 => editor.remove_entry(&of, name.as_bytes()).map(|_| ()),
-            2 => editor.map(&file, random.random_range(0..60), 9, 30, &mut freed),
+            2 => {
+                let at = LogicalBlock(random.random_range(0..60));
+                editor.map(&file, at, 9, 30, &mut freed)
+            }
             3 => editor.truncate(&file, 3000, 9, &mut freed).map(|_| ()),
             4 => editor.put_tail(&file, 512 * 50, &[1; 99]),
             5 => editor.remove_object(object, 9, &mut freed).map(|_| ()),

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use finefs_block::{BlockDevice, MemoryDevice};
-use finefs_namespace::{Error, Result};
+use finefs_namespace::{Error, LogicalBlock, Result};
 use finefs_reiser_disk::hash::NameHash;
 use finefs_reiser_disk::indirect::direct_max;
 use finefs_reiser_disk::stat::{FileKind, StatData};
@@ -359,7 +359,7 @@ impl Image {
         let count = self.random.random_range(0..80);
         for at in keep..keep + count {
             let block = self.space.allocate().expect("there is room");
-            self.edit(|editor| editor.map(&file, at, block, 1, &mut freed));
+            self.edit(|editor| editor.map(&file, LogicalBlock(at), block, 1, &mut freed));
         }
         self.freed(&freed);
         let end = keep + count;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use finefs_namespace::Error;
+use finefs_namespace::{Error, LogicalBlock};
 use finefs_reiser_disk::directory::{DirectoryItem, entry_space};
 use finefs_reiser_disk::hash::NameHash;
 use finefs_reiser_disk::indirect::{direct_max, pointers};
@@ -222,8 +222,9 @@ impl World {
         }
         let mut freed = Freed::new();
         let mutations = 8 + (logical + count) as u32 / 8;
+        let at = LogicalBlock(logical as u64);
         self.edit(mutations, |editor| {
-            editor.map(&file, logical as u64, first, count as u64, &mut freed)
+            editor.map(&file, at, first, count as u64, &mut freed)
         });
         self.freed(&freed);
         let pointers = self.blocks(object).0;

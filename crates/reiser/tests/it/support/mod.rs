@@ -109,8 +109,8 @@ fn content(store: &ReiserStore, ino: Ino, size: u64) -> Result<Vec<u8>, Error> {
     let block = u64::from(store.geometry().block_size_bytes);
     let mut content = vec![0; size.min(READ_MAX) as usize];
     for extent in store.load_extents(ino)? {
-        let start = extent.logical.saturating_mul(block);
-        let end = extent.end().saturating_mul(block).min(content.len() as u64);
+        let start = extent.logical.offset_bytes(block);
+        let end = extent.end().offset_bytes(block).min(content.len() as u64);
         if start < end {
             store.read(
                 extent.physical,
