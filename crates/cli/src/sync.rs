@@ -8,6 +8,7 @@ use clap::Args;
 use finefs_fuse::MountPoint;
 
 use crate::channel::{Change, Channel};
+use crate::output::say;
 use crate::target::Target;
 use crate::{CliResult, Failure, progress};
 
@@ -26,22 +27,41 @@ impl Sync {
         let target = Target::find(&self.target)?;
         let place = target.place();
         let synced = progress::during(&format!("writing out {place}"), || match target {
-            Target::Mount(mount) => everything(&mount),
+            Target::Mount(mount) => match put_on_image(&mount)? {
+                Some(lost) => Err(lost),
+                None => Ok(()),
+            },
             Target::Served(channel, _) => channel.change(Change::Sync),
         });
         synced.map_err(|reason| Failure::new(format!("{place}: {reason}")))
     }
 }
 
-/// Puts everything on the image of a mount. The error is the reason, for the user.
+/// Puts everything on the image of a mount, and says if data that was written before is lost: that
+/// is no reason for the caller to stop. The error is the reason, for the user.
 pub(crate) fn everything(mount: &MountPoint) -> Result<(), String> {
+    if let Some(lost) = put_on_image(mount)? {
+        say(format_args!("{}: {lost}", mount.path.display()));
+    }
+    Ok(())
+}
+
+/// Puts everything on the image of a mount. Gives back what the kernel tells once of data that it
+/// had collected and could not write, now or before.
+fn put_on_image(mount: &MountPoint) -> Result<Option<String>, String> {
     let channel = Channel::of(mount)?;
     // What the kernel has collected goes to the server first.
-    match File::open(&mount.path) {
-        Ok(root) => rustix::fs::syncfs(&root).map_err(|error| error.to_string())?,
+    let collected = match File::open(&mount.path) {
+        Ok(root) => rustix::fs::syncfs(&root),
         // Another user's, which root cannot open: with all others, it can be written out.
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => rustix::fs::sync(),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            rustix::fs::sync();
+            Ok(())
+        }
         Err(error) => return Err(error.to_string()),
-    }
-    channel.change(Change::Sync)
+    };
+    channel.change(Change::Sync)?;
+    Ok(collected
+        .err()
+        .map(|error| format!("data that programs wrote before is lost: {error}")))
 }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use finefs_block::{Access, FileDevice, OpenErrorKind};
+
 use crate::copy::temporary_name;
 use crate::error::{Error, Result};
 
@@ -54,6 +56,17 @@ impl Drop for Beside {
         if !self.is_whole {
             let _ = std::fs::remove_file(&self.path);
         }
+    }
+}
+
+/// Refuses a file that is mounted or otherwise in use as a disk: what its users write from then on
+/// would go with it. What else is wrong with it is seen when it is replaced.
+pub(crate) fn check_unused(place: &Path) -> Result<()> {
+    match FileDevice::open(place, Access::ReadWrite) {
+        Err(error) if matches!(error.kind, OpenErrorKind::InUse { .. }) => {
+            Err(Error::new("", error.to_string()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -11,7 +11,8 @@ use anyhow::{Context, Result, bail, ensure};
 use finefs_harness::run;
 use finefs_harness::tools;
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -100,8 +101,8 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
     let wanted = wanted(&teeth, options);
     for (_, tooth) in &wanted {
         let (package, suite) = tooth.program();
-        if !programs.contains_key(&tooth.program()) {
-            programs.insert(tooth.program(), build(&copy, package, suite)?);
+        if let Entry::Vacant(place) = programs.entry(tooth.program()) {
+            place.insert(build(&copy, package, suite)?);
         }
     }
     let mut whole: Vec<_> = wanted

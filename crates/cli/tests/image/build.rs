@@ -603,6 +603,19 @@ fn what_is_there_is_replaced_only_by_force_and_keeps_its_permissions() {
     );
     let said = place.fails(1, &["build", "-q", "--force", "source", "source"]);
     assert!(said.contains("no regular file"), "{said}");
+    // What is in use stays: its users would go on in a file without a name.
+    let user = finefs::FileSystem::open_image(place.path("image")).unwrap();
+    for command in [
+        &["build", "-q", "--force", "image", "source"][..],
+        &["convert", "-q", "--force", "-O", "raw", "other", "image"],
+    ] {
+        fs::copy(place.path("image"), place.path("other")).unwrap();
+        let said = place.fails(1, command);
+        assert!(said.contains("image: already in use"), "{said}");
+    }
+    user.create("precious").unwrap();
+    user.close().unwrap();
+    assert!(place.ok(&["ls", "image:/"]).contains("precious"));
     // A link leads to what is replaced, and stays one.
     std::os::unix::fs::symlink("image", place.path("link")).unwrap();
     fs::write(place.path("image"), "old").unwrap();

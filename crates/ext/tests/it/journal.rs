@@ -496,6 +496,7 @@ fn work_fast(place: &Path) -> std::io::Result<()> {
     ] {
         let file = fs::File::options()
             .create(true)
+            .truncate(false)
             .write(true)
             .open(place.join(name))?;
         file.write_at(&vec![b'x'; length], 0)?;

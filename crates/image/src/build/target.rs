@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::{Options, Source};
 use crate::address::{Images, is_same_file};
-use crate::beside::{Beside, directory_of, identity_of};
+use crate::beside::{Beside, check_unused, directory_of, identity_of};
 use crate::error::{Error, Result};
 use crate::mkfs::{Place, whole_pages};
 
@@ -52,14 +52,15 @@ impl Target {
             check_directory(directory_of(image))?;
             let is_there = image.symlink_metadata().is_ok();
             if !is_there || image.is_file() {
-                return match is_there && !options.may_replace {
-                    true => refused("is there already (--force replaces it)"),
-                    false => Ok(Target {
-                        at: At::Beside(Beside::new(image)?),
-                        size_bytes: options.size_bytes,
-                        shown,
-                    }),
-                };
+                if is_there && !options.may_replace {
+                    return refused("is there already (--force replaces it)");
+                }
+                check_unused(image)?;
+                return Ok(Target {
+                    at: At::Beside(Beside::new(image)?),
+                    size_bytes: options.size_bytes,
+                    shown,
+                });
             }
             let found = image.metadata().map(|found| found.file_type());
             if !found.is_ok_and(|it| it.is_block_device()) {

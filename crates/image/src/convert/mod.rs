@@ -21,6 +21,7 @@ use finefs_block::{Access, BlockDevice, PartitionDevice, Patience};
 pub use finefs_disk::Format;
 use serde::Serialize;
 
+use crate::beside::check_unused;
 use crate::error::{Error, Result};
 use crate::{address, partition};
 use frame::Frame;
@@ -114,6 +115,10 @@ pub fn convert(
     };
     let shown = input.display().to_string();
     let failed = |error: std::io::Error| Error::host(shown.clone(), error);
+    if output.is_file() && options.may_replace {
+        // Before the input is open, which may be the same.
+        check_unused(output)?;
+    }
     let (mut disk, from) = address::open_disk(input, &open)?;
     if options.offset_bytes > 0 {
         disk = Arc::new(PartitionDevice::new(disk, options.offset_bytes, None).map_err(failed)?);

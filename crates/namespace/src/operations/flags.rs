@@ -25,7 +25,8 @@ impl Namespace {
     /// [`FileFlags::ENCRYPTED`] be given, and not taken: ENOKEY where the store has no key.
     ///
     /// EPERM unless the caller owns the inode, and is the superuser where
-    /// [`FileFlags::PRIVILEGED`] ones change; EOPNOTSUPP for flags that inodes of this kind cannot
+    /// [`FileFlags::PRIVILEGED`] ones change, and where a file that is and stays immutable would
+    /// get other flags or another project; EOPNOTSUPP for flags that inodes of this kind cannot
     /// have, for all where the inode keeps none, and for new ones that tell how data are mapped,
     /// copied, journaled or used in place.
     pub fn set_flags(
@@ -87,6 +88,10 @@ impl Namespace {
             project: project.unwrap_or(before.project),
             ..before
         };
+        let stays_immutable = (before.flags & to.flags).contains(FileFlags::IMMUTABLE);
+        if stays_immutable && (before.flags, before.project) != (to.flags, to.project) {
+            return Err(Error::NotPermitted);
+        }
         self.charge_change(caller, (inode, inodes), before, to)?;
         let mut blocks = 0;
         if let Some((values, reservation)) = encrypting

@@ -358,6 +358,28 @@ fn pages_are_written_back_where_there_is_space_for_them() {
     assert_eq!(write_back(rest, 5 * block), Ok(5 * block - rest));
 }
 
+/// As in ext4 (`ext4_ioctl_check_immutable`): for the superuser, too.
+#[test]
+fn an_immutable_file_gets_no_other_flags() {
+    let ns = memory();
+    let root = Caller::root();
+    let owner = Caller {
+        uid: 1000,
+        gid: 1000,
+        ..Caller::root()
+    };
+    let ino = ns.create_file(&owner, ns.root(), b"a", 0o644);
+    let ino = ino.unwrap().ino;
+    ns.set_flags(&root, ino, |_| FileFlags::IMMUTABLE).unwrap();
+    for caller in [&owner, &root] {
+        let more = ns.set_flags(caller, ino, |flags| flags | FileFlags::NO_DUMP);
+        assert_eq!(more, Err(Error::NotPermitted));
+        ns.set_flags(caller, ino, |flags| flags).unwrap();
+    }
+    let both = |_| FileFlags::NO_DUMP | FileFlags::APPEND_ONLY;
+    ns.set_flags(&root, ino, both).unwrap();
+}
+
 /// What is stored into a page of a file that may not be written does not come into it.
 #[test]
 fn pages_of_protected_files_are_not_written_back() {
