@@ -393,3 +393,31 @@ fn directories_that_stay_keep_their_attributes_and_files_their_names() {
     }
     assert_clean(&place.path("image"));
 }
+
+#[test]
+fn an_archive_that_ends_in_the_padding_of_a_member_is_cut_off() {
+    let place = Place::new();
+    fs::write(place.path("t"), "x").unwrap();
+    fs::write(place.path("u"), "yy").unwrap();
+    run_in(&place.path(""), "tar --format=ustar -cf whole t u");
+    let whole = bytes_of(&place.path("whole"));
+    // Blocks: header, data, header, data, two of zeros.
+    for (length, entries) in [(513, 1), (600, 1), (1023, 1), (1538, 2), (2047, 2)] {
+        fs::write(place.path("cut"), &whole[..length]).unwrap();
+        let line = format!("cut: is damaged behind entry {entries}: it ends too early");
+        for (status, words) in [
+            (2, &["tar", "-tf", "cut"][..]),
+            (2, &["tar", "-xf", "cut", "image:/"]),
+            (1, &["build", "-q", "-F", "built", "cut"]),
+        ] {
+            place.image("image", "ext4", 8);
+            let said = place.fails(status, words);
+            assert!(said.contains(&line), "{length}: {words:?}: {said}");
+        }
+    }
+    for (length, names) in [(1024, "t\n"), (2048, "t\nu\n"), (2560, "t\nu\n")] {
+        fs::write(place.path("cut"), &whole[..length]).unwrap();
+        assert_eq!(place.ok(&["tar", "-tf", "cut"]), names);
+        place.ok(&["build", "-q", "-F", "built", "cut"]);
+    }
+}

@@ -172,6 +172,7 @@ impl<'a> Entries<'a> {
         let mut read_to = 0;
         let mut common = Pax::default();
         let mut count = 0;
+        let mut is_link = false;
         for entry in archive.entries_with_seek().map_err(failed)? {
             self.progress.check()?;
             let entry = entry.map_err(|error| match count {
@@ -184,17 +185,24 @@ impl<'a> Entries<'a> {
             }
             let (path, pax, end) = self.headers(&entry, read_to, &mut common)?;
             read_to = end.next_multiple_of(TAR_BLOCK);
+            is_link = entry.header().entry_type().is_hard_link();
             if entry.header().entry_type().as_byte() == VOLUME {
                 continue;
             }
             take(&path, pax, &entry)?;
             self.progress.listed.fetch_add(1, Ordering::Relaxed);
         }
-        // An archive may be empty, but is not cut off.
-        match count == 0 && self.length()? < 2 * TAR_BLOCK {
-            true => Err(self.no_archive(None)),
-            false => Ok(()),
+        // An archive may be empty, but is not cut off. The library sees no end in the padding of a
+        // member. Some archivers note the size of a further name without having its data.
+        let length = self.length()?;
+        if count == 0 && length < 2 * TAR_BLOCK {
+            return Err(self.no_archive(None));
         }
+        if length < read_to && !is_link {
+            let cut = std::io::ErrorKind::UnexpectedEof.into();
+            return Err(Error::new(self.shown, broken(count, &cut)));
+        }
+        Ok(())
     }
 
     /// Why this is none. What the library says counts for what begins like one.
