@@ -17,6 +17,9 @@
 //! - Where the server is confined, the watcher is its attendant too (`attendant`). In the
 //!   foreground, where nothing watches, the attendant is a process beside the server.
 //!
+//! - Watcher and server close what they have inherited (`inherited`), the server only when it has
+//!   opened the image, which may be named by that.
+//!
 //! All forks happen while the process has one thread. Readiness is one byte in two pipes, to the
 //! launcher and to the watcher, whose write ends only the server holds, so that its end is seen
 //! whatever way it comes.
@@ -35,6 +38,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::attendant::{self, Attendant, Attending, Charge};
+use crate::inherited::Inherited;
 use crate::{CliResult, Failure, logger, say};
 
 /// How long the kernel may take to see that a server is gone.
@@ -48,6 +52,7 @@ pub(crate) struct Readiness {
     launcher: File,
     watcher: File,
     log: Option<File>,
+    inherited: Inherited,
 }
 
 /// What is looked after when the server is killed.
@@ -68,11 +73,12 @@ pub(crate) enum Role {
 
 /// Starts watcher and server. Must be called while the process has one thread. `watched` is what
 /// the watcher looks after, if it is a mount; `log` takes the server's messages once it is in the
-/// background; `charge` has the watcher be an attendant.
+/// background, and `inherited` is closed then; `charge` has the watcher be an attendant.
 pub(crate) fn start(
     watched: Option<Watched>,
     log: Option<File>,
     charge: Option<Charge>,
+    mut inherited: Inherited,
 ) -> CliResult<Role> {
     let ends = charge.map(attendant::pair).transpose().map_err(fail)?;
     let (attendant, attending) = ends.unzip();
@@ -87,6 +93,7 @@ pub(crate) fn start(
         None => match fork() {
             Ok(Some(server)) => {
                 drop((to_launcher, of_launcher, of_watcher, attendant));
+                inherited.close();
                 let ready = to_watcher.into();
                 Ok(Role::Done(watch(server, ready, watched, attending)))
             }
@@ -96,6 +103,7 @@ pub(crate) fn start(
                     launcher: of_launcher.into(),
                     watcher: of_watcher.into(),
                     log,
+                    inherited,
                 };
                 Ok(Role::Server(readiness, attendant))
             }
@@ -133,11 +141,12 @@ pub(crate) fn start_attendant(charge: Charge, watched: Option<Watched>) -> CliRe
 }
 
 impl Readiness {
-    /// Leaves the terminal: what is left to say goes to the log.
+    /// Leaves the terminal, and whoever started it: what is left to say goes to the log.
     pub(crate) fn leave(&mut self) -> CliResult<()> {
         // Fails only for the leader of a process group, which a forked process is not.
         let _ = rustix::process::setsid();
         logger::redirect(self.log.take());
+        self.inherited.close();
         leave_terminal().map_err(fail)
     }
 

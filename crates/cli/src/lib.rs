@@ -32,6 +32,7 @@
 //! | `holders` | which processes use a file system |
 //! | `quota_order` | what a server, or this process, sets of quotas |
 //! | `background` | fork, the report of readiness, the watcher |
+//! | `inherited` | descriptors of who started it |
 //! | `serve` | the life of a mounted file system: signals, its end |
 //! | `logger` | stderr, a file or the system log |
 //! | `progress` | a sign of life during long work |
@@ -70,6 +71,7 @@ mod helper_call;
 mod holders;
 mod image;
 mod info;
+mod inherited;
 mod journals;
 mod keys;
 mod logger;

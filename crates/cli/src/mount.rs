@@ -16,6 +16,7 @@ use crate::attendant::{Attendant, Charge};
 use crate::background::{self, Readiness, Role, Watched};
 use crate::channel::Answering;
 use crate::confine::{self, Sandbox};
+use crate::inherited::Inherited;
 use crate::options::{self, MountOptions};
 use crate::output::print;
 use crate::serve::{self, EndSignals};
@@ -90,6 +91,7 @@ impl Mount {
         if self.fake {
             return Ok(ExitCode::SUCCESS);
         }
+        let inherited = Inherited::note();
         let log = self.log.as_deref().map(open_log).transpose()?;
         let is_foreground = self.foreground;
         let plan = self.plan(options)?;
@@ -104,7 +106,7 @@ impl Mount {
             return plan.serve(None, attendant.transpose()?);
         }
         // Looked at before the fork, while a relative path still means what the user meant.
-        match background::start(watched, log, charge)? {
+        match background::start(watched, log, charge, inherited)? {
             Role::Done(status) => Ok(status),
             Role::Server(readiness, attendant) => plan.serve(Some(readiness), attendant),
         }

@@ -499,3 +499,32 @@ fn libnfs_copies_in_and_out() {
     serving.end(&image);
     assert!(is_sound(&image));
 }
+
+#[test]
+fn a_server_in_the_background_keeps_no_descriptor_of_its_script() {
+    let directory = TempDir::new().unwrap();
+    let script = r#"exec 9> lock; flock 9; exec "$FINEFS" serve --memory --nfs 127.0.0.1:0"#;
+    let mut sh = Command::new("sh");
+    sh.args(["-ec", script]).current_dir(directory.path());
+    let output = sh
+        .env("FINEFS", env!("CARGO_BIN_EXE_finefs"))
+        .output()
+        .unwrap();
+    let told = text(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    let address = told.split("finefs umount ").nth(1).unwrap();
+    let address = address.split(',').next().unwrap();
+    let start = std::time::Instant::now();
+    let is_free = || {
+        let mut flock = Command::new("flock");
+        flock.args(["-n", "lock", "true"]);
+        let tried = flock.current_dir(directory.path()).status();
+        tried.unwrap().success()
+    };
+    while !is_free() && start.elapsed().as_secs() < 10 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let was_free = is_free();
+    succeed(&["umount", address]);
+    assert!(was_free, "the lock is held");
+}

@@ -29,6 +29,7 @@ use crate::attendant::{Attendant, Charge};
 use crate::background::{self, Readiness, Role};
 use crate::channel::{Answering, Serving, Subject, User};
 use crate::file_limit::raise_file_limit;
+use crate::inherited::Inherited;
 use crate::options::MountOptions;
 use crate::output::print;
 use crate::serve::{EndSignals, finish};
@@ -187,6 +188,7 @@ impl Serve {
             let line = "options uid, gid and umask: only a mount shows an image so";
             return Err(Failure::new(line));
         }
+        let inherited = Inherited::note();
         let log = self.log.as_deref().map(mount::open_log).transpose()?;
         // Looked at before the fork, while a relative path still means what the user meant.
         if let Some(image) = &mut self.image {
@@ -207,7 +209,7 @@ impl Serve {
             let attendant = charge.map(|charge| background::start_attendant(charge, None));
             return self.serve(&options, None, attendant.transpose()?);
         }
-        match background::start(None, log, self.charge(&options))? {
+        match background::start(None, log, self.charge(&options), inherited)? {
             Role::Done(status) => Ok(status),
             Role::Server(readiness, attendant) => self.serve(&options, Some(readiness), attendant),
         }

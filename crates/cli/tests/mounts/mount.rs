@@ -634,3 +634,36 @@ fn many_threads_sync_at_once() {
     unmount(&place);
     check(&image);
 }
+
+/// flock(1) of a script, on a descriptor that its commands inherit.
+#[test]
+fn a_server_in_the_background_keeps_no_descriptor_of_its_script() {
+    if !can_mount() {
+        return;
+    }
+    for option in ["sandbox=auto", "sandbox=off", "auto_unmount"] {
+        let place = Place::new();
+        let script = r#"exec 9> lock; flock 9; exec "$FINEFS" mount --memory -o "$0" mnt"#;
+        let mut sh = Command::new("sh");
+        sh.args(["-ec", script, option]).current_dir(place.path());
+        succeed(sh.env("FINEFS", env!("CARGO_BIN_EXE_finefs")));
+        let lock = place.path().join("lock");
+        // The watcher closes it a moment later than the server.
+        wait_until("the lock is free", || {
+            let tried = run(Command::new("flock").arg("-n").arg(&lock).arg("true"));
+            tried.status.success()
+        });
+        assert!(place.is_mounted(), "{option}");
+        unmount(&place);
+    }
+    // What it was told to open may be named by one.
+    let place = Place::new();
+    let image = place.image("ext4");
+    let script = r#"exec 9<> image; exec "$FINEFS" mount /dev/fd/9 mnt"#;
+    let mut sh = Command::new("sh");
+    sh.args(["-ec", script]).current_dir(place.path());
+    succeed(sh.env("FINEFS", env!("CARGO_BIN_EXE_finefs")));
+    fs::write(place.mount_point().join("file"), "content").unwrap();
+    unmount(&place);
+    check(&image);
+}
