@@ -1,5 +1,6 @@
 //! `finefs lsof`
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,6 +11,7 @@ use serde::Serialize;
 
 use crate::channel::{Channel, User};
 use crate::holders::{Access, Holder, How, Unseen, holders};
+use crate::image::text::without_controls;
 use crate::target::Target;
 use crate::{CliResult, Failure, output, say};
 
@@ -62,7 +64,8 @@ impl Lsof {
             let text = serde_json::to_string_pretty(&records).map_err(Failure::new)?;
             output::print(&(text + "\n"))?;
         } else if !records.is_empty() {
-            output::print(&table(&records))?;
+            let hides = std::io::stdout().is_terminal();
+            output::print(&table(&records, hides))?;
         }
         hidden(&unseen, rustix::process::geteuid())
             .iter()
@@ -106,7 +109,7 @@ fn table_of_clients(users: &[User]) -> String {
     text
 }
 
-/// What keeps a mount from becoming read-only, for a message.
+/// What keeps a mount from becoming read-only, for standard error.
 pub(crate) fn writers(mount: &MountPoint) -> String {
     let Ok((found, _)) = users(mount) else {
         return String::new();
@@ -118,7 +121,7 @@ pub(crate) fn writers(mount: &MountPoint) -> String {
         .collect();
     match writers.is_empty() {
         true => String::new(),
-        false => table(&writers),
+        false => table(&writers, std::io::stderr().is_terminal()),
     }
 }
 
@@ -169,7 +172,12 @@ impl Record {
     }
 }
 
-fn table(records: &[Record]) -> String {
+/// A line each. `hides` says that names go to a terminal, which control characters would change.
+fn table(records: &[Record], hides: bool) -> String {
+    let name = |name: &str| match hides {
+        true => String::from_utf8_lossy(&without_controls(name.as_bytes())).into_owned(),
+        false => name.to_owned(),
+    };
     let mut text = format!(
         "{:<15} {:>7} {:>6} {:>5} NAME\n",
         "COMMAND", "PID", "USER", "FD"
@@ -177,7 +185,11 @@ fn table(records: &[Record]) -> String {
     for record in records {
         text += &format!(
             "{:<15} {:>7} {:>6} {:>5} {}\n",
-            record.command, record.pid, record.uid, record.fd, record.path
+            name(&record.command),
+            record.pid,
+            record.uid,
+            record.fd,
+            name(&record.path)
         );
     }
     text
@@ -186,6 +198,25 @@ fn table(records: &[Record]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_gets_no_control_characters() {
+        let record = Record {
+            command: "a\x1b[31mb".to_owned(),
+            pid: 7,
+            uid: 0,
+            fd: "3w".to_owned(),
+            writes: true,
+            path: "/mnt/ä\n\x1b]0;x\x07".to_owned(),
+        };
+        let records = [record];
+        let shown = table(&records, true);
+        assert_eq!(shown.lines().count(), 2, "{shown}");
+        assert!(shown.contains("a?[31mb "), "{shown}");
+        assert!(shown.ends_with(" /mnt/ä??]0;x?\n"), "{shown}");
+        let raw = table(&records, false);
+        assert!(raw.ends_with(" /mnt/ä\n\x1b]0;x\x07\n"), "{raw}");
+    }
 
     #[test]
     fn only_processes_of_other_users_are_of_others() {

@@ -35,7 +35,7 @@ pub(super) fn for_terminal(name: &[u8]) -> Vec<u8> {
 }
 
 /// The same with `?` for what is no text and no letter.
-pub(super) fn without_controls(name: &[u8]) -> Vec<u8> {
+pub(crate) fn without_controls(name: &[u8]) -> Vec<u8> {
     let mut shown = Vec::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         let letters = chunk.valid().chars();

@@ -88,6 +88,29 @@ fn users_of_a_mount_are_listed() {
     unmount(&place);
 }
 
+/// `finefs ls` does so too. script(1) makes the terminal.
+#[test]
+fn names_of_users_change_no_terminal() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    mount_memory(&place, &[]);
+    let file = place.mount_point().join("a\x1b[31m\nb");
+    let writer = Holding::file(File::create(&file).unwrap(), Path::new("/"));
+    for words in ["lsof", "remount -o ro"] {
+        let command = format!("{} {words} mnt", env!("CARGO_BIN_EXE_finefs"));
+        let mut script = Command::new("script");
+        script.args(["-q", "-c", &command, "/dev/null"]);
+        script.current_dir(place.path()).stdin(Stdio::null());
+        let shown = String::from_utf8(run(&mut script).stdout).unwrap();
+        assert!(shown.contains("/a?[31m?b\r\n"), "{words}: {shown:?}");
+        assert!(!shown.contains('\x1b'), "{words}: {shown:?}");
+    }
+    drop(writer);
+    unmount(&place);
+}
+
 #[test]
 fn by_force_the_writes_of_those_who_write_fail() {
     if !can_mount() {
