@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use clap::error::ErrorKind as Usage;
+use finefs_image::programs::is_in_path;
 
 use crate::{CliResult, Failure, usage};
 
@@ -32,7 +33,13 @@ pub(crate) fn run(words: &[OsString]) -> CliResult<ExitCode> {
         false => Command::new(&program).args(arguments).exec(),
     };
     let shown = name.display();
-    if error.kind() == ErrorKind::NotFound {
+    // A directory of PATH that cannot be searched may have it, but nothing says so.
+    let is_missing = match error.kind() {
+        ErrorKind::NotFound => true,
+        ErrorKind::PermissionDenied => !program.is_absolute() && !is_in_path(program.as_os_str()),
+        _ => false,
+    };
+    if is_missing {
         let line = match BY_FEATURE.iter().find(|(command, _)| name == command) {
             Some((_, feature)) => {
                 format!("this finefs was built without '{shown}'; its feature '{feature}' has it")

@@ -197,3 +197,42 @@ fn a_path_is_no_subcommand() {
     let output = finefs(&["sub/dir"]).current_dir(&dir).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
+
+/// Runs finefs with a directory in PATH that cannot be searched, which fails with EACCES where a
+/// program is nowhere. Root may search all but without these capabilities.
+fn with_locked_path(arguments: &[&str]) -> (Option<i32>, String) {
+    let dir = TempDir::new().unwrap();
+    let locked = dir.path().join("locked");
+    std::fs::create_dir(&locked).unwrap();
+    std::fs::set_permissions(&locked, PermissionsExt::from_mode(0o000)).unwrap();
+    let program = env!("CARGO_BIN_EXE_finefs");
+    let mut command = match rustix::process::geteuid().is_root() {
+        true => {
+            let mut command = Command::new("/usr/bin/setpriv");
+            command.arg("--bounding-set=-dac_override,-dac_read_search");
+            command.arg(program);
+            command
+        }
+        false => Command::new(program),
+    };
+    run(command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .env("PATH", locked))
+}
+
+#[test]
+fn a_path_that_cannot_be_searched_changes_no_message() {
+    let (code, said) = with_locked_path(&["chekc", "x"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("unrecognized subcommand 'chekc'"), "{said}");
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    let words = ["build", "-q", out.to_str().unwrap(), "docker://nowhere/x"];
+    let (code, said) = with_locked_path(&words);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("there is no skopeo; install skopeo"),
+        "{said}"
+    );
+}

@@ -19,6 +19,7 @@
 //! | `beside` | files that get their name when they are whole |
 //! | [`layer`] | writes what differs as a layer of a container image |
 //! | [`mkfs`] | makes empty file systems: ext2, ext3 and ext4, as mke2fs does |
+//! | [`programs`] | other programs that commands run |
 //! | `error` | what failed, where, and why |
 //!
 //! # Invariants
@@ -59,6 +60,7 @@ pub mod mkfs;
 mod packing;
 pub mod partition;
 pub mod pattern;
+pub mod programs;
 pub mod tree;
 pub mod walk;
 

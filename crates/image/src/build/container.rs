@@ -28,6 +28,7 @@ use super::tar_headers::Headers;
 use super::unpacked;
 use super::{Progress, Rules};
 use crate::error::{Error, Result};
+use crate::programs::is_in_path;
 
 /// Where a container image is, by the names of containers-transports(5).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -502,10 +503,11 @@ impl Lister<'_> {
         to.push(into.path());
         let fetched = skopeo.arg(reference).arg(to).output();
         let fetched = fetched.map_err(|error| {
-            Error::new(
-                reference,
-                format!("cannot be fetched: skopeo: {error}; install skopeo"),
-            )
+            let line = match is_in_path("skopeo".as_ref()) {
+                true => format!("cannot be fetched: skopeo: {error}"),
+                false => "cannot be fetched: there is no skopeo; install skopeo".to_owned(),
+            };
+            Error::new(reference, line)
         })?;
         if !fetched.status.success() {
             let said = String::from_utf8_lossy(&fetched.stderr);
