@@ -346,6 +346,15 @@ mod tests {
     }
 
     #[test]
+    fn owners_cannot_be_mapped() {
+        for list in ["X-mount.idmap=b:0:1000:1", "X-mount.idmap"] {
+            let Failure(line) = parse(list).unwrap_err();
+            assert!(line.contains("owners cannot be mapped"), "{line}");
+        }
+        parse("X-mount.mkdir,x-systemd.automount").unwrap();
+    }
+
+    #[test]
     fn no_name_is_in_two_rows() {
         let mut seen = std::collections::HashSet::new();
         for row in table::rows() {

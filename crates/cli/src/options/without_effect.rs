@@ -26,6 +26,14 @@ pub(super) static MOUNT: &[Row] = &[
     ),
     row(&["nouser", "users", "owner", "group"], Ignored(MOUNTS_OWN)),
     row(&["user"], Ignored(MOUNTS_OWN)).may_take("NAME", "joe"),
+    row(
+        &["X-mount.idmap"],
+        Refused(
+            "owners cannot be mapped by the mount; leave it out, or show all files as one user's \
+             by uid= and gid=",
+        ),
+    )
+    .may_take("MAP", "b:1000:0:1"),
     row(&["x-*", "X-*"], Ignored(MOUNTS_OWN)).may_take("VALUE", "1"),
     row(&["comment", "uhelper", "helper"], Ignored(MOUNTS_OWN)).takes("TEXT", "some"),
     row(&["loop"], Ignored("an image needs no loop device")).may_take("DEVICE", "/dev/loop0"),
