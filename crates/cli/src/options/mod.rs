@@ -274,9 +274,11 @@ fn split(list: &str) -> Vec<String> {
 }
 
 fn unknown(word: &str) -> Failure {
-    Failure::new(format!(
-        "unknown mount option {word}; see finefs mount --help-options"
-    ))
+    let line = match table::lacking(word) {
+        Some(value) => format!("option {word}: a value is missing: {word}={}", value.shown),
+        None => format!("unknown mount option {word}; see finefs mount --help-options"),
+    };
+    Failure::new(line)
 }
 
 #[cfg(test)]
@@ -343,6 +345,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_value_that_is_missing_is_told() {
+        let mut count = 0;
+        for row in table::rows() {
+            for name in row.names {
+                if row.value.is_none_or(|value| value.is_optional) {
+                    continue;
+                }
+                // Some are options without a value as well.
+                let Err(Failure(line)) = parse(name) else {
+                    continue;
+                };
+                assert!(
+                    line.contains(&format!("{name}: a value is missing: {name}=")),
+                    "{line}"
+                );
+                count += 1;
+            }
+        }
+        assert!(count > 30, "{count}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use finefs::{AtimePolicy, QuotaKind};
 
-use super::row::{Group, Of, Row, What, row};
+use super::row::{Group, Of, Row, Value, What, row};
 use super::values::{
     barrier, cache, commit, cpu_latency, data_cache, errors, fsname, gid, journal_device,
     journal_path, key, locking, mode, offset, room, sandbox, setuid, size_limit, threads, uid,
@@ -559,4 +559,11 @@ pub(super) fn find(word: &str) -> Option<&'static Row> {
     // A value of its own goes first.
     let whole = |row: &&Row| row.value.is_none() && row.names.contains(&word);
     rows().find(whole).or_else(|| rows().find(takes))
+}
+
+/// What a word lacks that is an option but for its value.
+pub(super) fn lacking(word: &str) -> Option<Value> {
+    let of_it = rows().filter(|row| row.names.contains(&word));
+    let mut values = of_it.filter_map(|row| row.value);
+    values.find(|value| !value.is_optional)
 }
