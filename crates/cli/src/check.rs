@@ -8,6 +8,7 @@ use clap::Args;
 use finefs::front_end::{Format, format_of};
 use finefs_block::{Access, BlockDevice};
 use finefs_check::{Options, Report};
+use finefs_ext::{MountError, MountErrorKind};
 use finefs_image::address::{partitions_named, whole};
 
 use crate::journals::Journals;
@@ -108,6 +109,7 @@ pub(crate) fn open_at(
     let start = start.or(offset);
     let device = finefs::front_end::open_device(&path, access, start.unwrap_or(0));
     let device = device.map_err(Failure::new)?;
+    refuse_empty(&*device, image)?;
     let format = format_of(&*device);
     if format.is_none()
         && start.is_none()
@@ -123,4 +125,15 @@ pub(crate) fn open_at(
         )));
     }
     Ok((device, start))
+}
+
+/// Fails where there is nothing in an image, as a mount does.
+pub(crate) fn refuse_empty(device: &dyn BlockDevice, image: &OsStr) -> CliResult<()> {
+    match device.len_bytes() {
+        0 => Err(Failure::new(MountError {
+            device: image.display().to_string(),
+            kind: MountErrorKind::Empty,
+        })),
+        _ => Ok(()),
+    }
 }

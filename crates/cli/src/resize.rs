@@ -128,6 +128,7 @@ impl Resize {
             return crate::check::open(&self.image, self.offset, access);
         }
         let device = address::open_part(&self.image, access).map_err(Failure::new)?;
+        crate::check::refuse_empty(&*device, &self.image)?;
         let (_, part) = address::locate(&self.image).map_err(Failure::new)?;
         let name = self.image.display().to_string();
         match format_of(&*device) {

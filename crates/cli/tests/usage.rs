@@ -236,3 +236,25 @@ fn a_path_that_cannot_be_searched_changes_no_message() {
         "{said}"
     );
 }
+
+#[test]
+fn an_empty_image_is_called_so() {
+    let dir = TempDir::new().unwrap();
+    let image = dir.path().join("image");
+    File::create(&image).unwrap();
+    let image = image.to_str().unwrap();
+    for (arguments, status) in [
+        (&["check", image][..], 8),
+        (&["repair", image], 8),
+        (&["resize", image, "1m"], 1),
+        (&["info", image], 1),
+        (&["ls", image], 2),
+    ] {
+        let (code, said) = run(&mut finefs(arguments));
+        assert_eq!(code, Some(status), "{arguments:?}: {said}");
+        assert!(
+            said.contains("image: the image is empty; "),
+            "{arguments:?}: {said}"
+        );
+    }
+}

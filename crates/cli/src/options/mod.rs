@@ -379,6 +379,21 @@ mod tests {
     }
 
     #[test]
+    fn users_that_are_not_there_are_told() {
+        for (list, reason) in [
+            ("uid=no-such-user", "there is no such user"),
+            ("setuid=no-such-user", "there is no such user"),
+            ("gid=no-such-group", "there is no such group"),
+            ("uid=", "give a user"),
+            ("gid=-1", "give a group"),
+            ("uid=4294967295", "give a user"),
+        ] {
+            let Failure(line) = parse(list).unwrap_err();
+            assert!(line.ends_with(&format!("{list}: {reason}")), "{line}");
+        }
+    }
+
+    #[test]
     fn no_name_is_in_two_rows() {
         let mut seen = std::collections::HashSet::new();
         for row in table::rows() {

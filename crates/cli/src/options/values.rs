@@ -177,14 +177,23 @@ pub(super) fn umask(options: &mut MountOptions, name: &str, value: &str) -> CliR
 
 pub(super) fn uid(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
     let uid = owner(value, accounts::USERS);
-    options.uid = Some(uid.ok_or_else(|| bad(name, value, "a user"))?);
+    options.uid = Some(uid.ok_or_else(|| nobody(name, value, "user", "a user"))?);
     Ok(())
 }
 
 pub(super) fn gid(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
     let gid = owner(value, accounts::GROUPS);
-    options.gid = Some(gid.ok_or_else(|| bad(name, value, "a group"))?);
+    options.gid = Some(gid.ok_or_else(|| nobody(name, value, "group", "a group"))?);
     Ok(())
+}
+
+/// Why no number was found: there is no account of that name, or it can be nobody's.
+fn nobody(name: &str, value: &str, kind: &str, wanted: &str) -> Failure {
+    let is_name = value.starts_with(|letter: char| letter.is_alphabetic() || letter == '_');
+    match is_name {
+        true => Failure::new(format!("option {name}={value}: there is no such {kind}")),
+        false => bad(name, value, wanted),
+    }
 }
 
 /// The last number stands for no owner: see chown(2).
@@ -204,7 +213,7 @@ pub(super) fn sandbox(options: &mut MountOptions, name: &str, value: &str) -> Cl
 
 pub(super) fn setuid(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
     let run_as = RunAs::parse(value);
-    options.run_as = Some(run_as.ok_or_else(|| bad(name, value, "owner, or a user"))?);
+    options.run_as = Some(run_as.ok_or_else(|| nobody(name, value, "user", "owner, or a user"))?);
     Ok(())
 }
 
