@@ -34,7 +34,7 @@ use crate::load::{checked, quota};
 use crate::mmp::Mmp;
 use crate::recover::{self, Finding};
 use crate::state::ExtState;
-use crate::{ExtOptions, orphans};
+use crate::{ExtOptions, QUOTA_REPAIR, orphans};
 
 /// The root directory.
 pub(crate) const ROOT: Ino = Ino(2);
@@ -226,9 +226,11 @@ fn prepare_changes(
     if state.is_read_only {
         return Ok(());
     }
-    let ready = orphans::check_file(state).and_then(|()| start_quotas(state, options));
-    if let Err(error) = ready {
-        outlook.make_read_only(format_args!("{}; run e2fsck -f", detail(&error)));
+    let ready = orphans::check_file(state)
+        .map_err(|error| (error, "run e2fsck -f"))
+        .and_then(|()| start_quotas(state, options).map_err(|error| (error, QUOTA_REPAIR)));
+    if let Err((error, advice)) = ready {
+        outlook.make_read_only(format_args!("{}; {advice}", detail(&error)));
         *state.journal.lock() = None;
         state.is_read_only = true;
         return Ok(());

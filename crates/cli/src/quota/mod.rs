@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use finefs_block::Access;
-use finefs_ext::{ExtOptions, ExtStore, QuotaEntry, QuotaKind, QuotaReport};
+use finefs_ext::{ExtOptions, ExtStore, QUOTA_REPAIR, QuotaEntry, QuotaKind, QuotaReport};
 use serde::Serialize;
 
 use self::names::names;
@@ -159,7 +159,7 @@ impl Report {
         };
         let store = ExtStore::open(device, &options).map_err(Failure::new)?;
         let reports = store.quotas();
-        reports.map_err(|error| Failure::new(format!("{place}: {error}; run e2fsck -f")))
+        reports.map_err(|error| Failure::new(format!("{place}: {error}; {QUOTA_REPAIR}")))
     }
 
     fn is_wanted(&self, kind: QuotaKind) -> bool {

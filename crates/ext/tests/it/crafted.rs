@@ -201,7 +201,7 @@ fn a_quota_file_whose_header_cannot_be() {
         let notes = store.notes().join("\n");
         assert!(store.geometry().is_read_only, "{place}: {wrong}");
         assert!(
-            notes.contains("quota file (inode 3)"),
+            notes.contains("quota file (inode 3)") && notes.contains("tune2fs -O ^quota"),
             "{place}: {wrong}: {notes}"
         );
         drop(store);
