@@ -1,6 +1,6 @@
-//! What an inode record says beyond what a batch does: the fields of the inode, but for what depends
-//! on where its blocks and names lie. Of an inode that holds its data a record has the attributes,
-//! too: these are as the batch has put them.
+//! What an inode record says beyond what a batch does: the fields of the inode, but for what
+//! depends on where its blocks and names lie. Of an inode that holds its data a record has the
+//! attributes, too: these are as the batch has put them.
 
 use finefs_ext_disk as disk;
 use finefs_ext_disk::inode::{FileKind, INODE_SIZE_MIN, Inode, InodeFlags, block_area_copy};

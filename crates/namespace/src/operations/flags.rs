@@ -93,16 +93,10 @@ impl Namespace {
             return Err(Error::NotPermitted);
         }
         self.charge_change(caller, (inode, inodes), before, to)?;
-        let mut blocks = 0;
-        if let Some((values, reservation)) = encrypting
-            && !before.flags.contains(FileFlags::ENCRYPTED)
-        {
-            let values = values.read();
-            let views: Vec<(&[u8], &[u8])> = values.iter().map(|(n, v)| (&**n, &**v)).collect();
-            // It may read the inode's block: of an empty directory, and once in its life.
-            order::allowing_io(|| self.store.begin_encryption(ino, &views))?;
-            blocks = reservation.take();
-        }
+        let blocks = match before.flags.contains(FileFlags::ENCRYPTED) {
+            true => 0,
+            false => self.encrypt(ino, encrypting)?,
+        };
         let record = || Record::Owned {
             ino,
             sequence: inode.next_sequence(),
@@ -142,6 +136,18 @@ impl Namespace {
         }
         let reservation = self.reserve(&[Plan::NewDirectory, Plan::Xattr])?;
         Ok(Some((self.values(inode)?, reservation)))
+    }
+
+    /// Begins the encryption of a directory; how many blocks that may take.
+    fn encrypt(&self, ino: Ino, encrypting: Encrypting<'_>) -> Result<u64> {
+        let Some((values, reservation)) = encrypting else {
+            return Ok(0);
+        };
+        let values = values.read();
+        let views: Vec<(&[u8], &[u8])> = values.iter().map(|(n, v)| (&**n, &**v)).collect();
+        // It may read the inode's block: of an empty directory, and once in its life.
+        order::allowing_io(|| self.store.begin_encryption(ino, &views))?;
+        Ok(reservation.take())
     }
 
     /// EPERM and EOPNOTSUPP for flags that cannot be set.

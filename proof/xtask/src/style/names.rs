@@ -98,6 +98,7 @@ const UNSAFE: &[&str] = &[
     "crates/fuse/src/ring.rs",
     "crates/cli/src/background.rs",
     "crates/cli/src/image/clock.rs",
+    "crates/cli/src/inherited.rs",
     "crates/cli/src/spare_memory.rs",
     "lab/bench/src/range_lock/list.rs",
     "lab/bench/src/range_lock/segments.rs",
