@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use finefs::front_end::namespace::Namespace;
+use finefs::front_end::namespace::{Error, Namespace};
 use finefs::{ImageOptions, MemoryOptions, OnError};
 use finefs_block::{Access, Claim};
 use finefs_image::address::partitions_named;
@@ -82,8 +82,12 @@ pub(crate) fn open(
     }
     if image.on_error == OnError::Panic {
         // As fuse2fs does. The mount stays, dead.
-        image.namespace.on_stop(|_| {
+        image.namespace.on_stop(|error, store| {
             log::error!("ending at once (errors=panic)");
+            // A failed commit has left it already.
+            if matches!(error, Error::Corrupt(_)) {
+                store.write_error(error);
+            }
             std::process::abort();
         });
     }

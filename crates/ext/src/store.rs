@@ -660,6 +660,10 @@ impl Store for ExtStore {
         trim::trim(&self.state, blocks, run_min)
     }
 
+    fn write_error(&self, error: &Error) {
+        damage::write_stop(&self.state, error);
+    }
+
     fn describe(&self) -> String {
         self.state.device.describe()
     }

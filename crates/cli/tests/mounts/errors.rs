@@ -331,6 +331,8 @@ fn damage_ends_the_server_where_it_shall() {
     write_synced(&mount_point.join("synced"), b"synced").unwrap();
     assert!(fs::metadata(mount_point.join("bad")).is_err());
     wait_until("the server is gone", || place.is_dead());
+    let text = superblock(&image);
+    assert!(text.contains("with errors"), "{text}");
     mount_again("errors=continue", &image, &mount_point);
     assert_eq!(fs::read(mount_point.join("synced")).unwrap(), b"synced");
     unmount(&place);

@@ -688,6 +688,11 @@ pub trait Store: Send + Sync + 'static {
         Err(Error::NotSupported)
     }
 
+    /// Writes down at once, past any commit, that there was this error: the process ends.
+    fn write_error(&self, error: &Error) {
+        let _ = error;
+    }
+
     /// Names the store for messages.
     fn describe(&self) -> String {
         "file system in memory".to_owned()

@@ -20,7 +20,7 @@ use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
 use crate::base::error::{Error, Result};
 use crate::base::store::Store;
 
-type Listener = Box<dyn Fn(&Error) + Send + Sync>;
+type Listener = Box<dyn Fn(&Error, &dyn Store) + Send + Sync>;
 
 /// See the module's head.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl Health {
             store.checker()
         );
         if let Some(listener) = self.listener.get() {
-            listener(error);
+            listener(error, store);
         }
     }
 

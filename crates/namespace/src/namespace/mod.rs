@@ -117,8 +117,9 @@ impl Namespace {
 
     /// Has `tell` called when the namespace stops taking changes because of damage or of a failure
     /// of the device; at most once for each of them, by the thread that found it, which holds
-    /// locks: it must not call the namespace. Only the first listener is taken.
-    pub fn on_stop(&self, tell: impl Fn(&Error) + Send + Sync + 'static) {
+    /// locks: it must not call the namespace, but may have the store write the error down. Only the
+    /// first listener is taken.
+    pub fn on_stop(&self, tell: impl Fn(&Error, &dyn Store) + Send + Sync + 'static) {
         self.health.listen(Box::new(tell));
     }
 
