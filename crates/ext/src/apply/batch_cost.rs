@@ -4,7 +4,7 @@
 //! - blocks of directories: one for each name, but not more than the directory has, and those that
 //!   it grows by;
 //! - blocks of the trees of mappings that do not fit their inodes, of extended attributes and
-//!   symbolic links;
+//!   symbolic links, and of values in inodes of their own;
 //! - bitmaps and counts: all that there are, or one for each change;
 //! - quota files: one for each change and kind, and what they grow by.
 
@@ -16,6 +16,7 @@ use finefs_ext_disk::{dirent, extent, indirect};
 use finefs_namespace::{BatchCost, Ino, InodeCost, InodeFootprint, LinkState, NameChanges};
 
 use super::FAST_SYMLINK_MAX;
+use super::xattrs::MOVABLE_MIN;
 use crate::quota::QuotaSize;
 use crate::state::ExtState;
 
@@ -35,6 +36,9 @@ const INDEX_BLOCKS: u64 = 3;
 
 /// A change of a mapping changes at most so many blocks of its tree, or of its block map.
 const TREE_BLOCKS: u64 = extent::DEPTH_MAX as u64;
+
+/// Blocks of the inode table with the values of a file that is gone: most have one, or none.
+const VALUE_INODES_FREED: u64 = 1;
 
 /// A name or target gets at most so many bytes longer when it is encrypted.
 const PADDING_MAX: usize = 34;
@@ -56,6 +60,8 @@ pub(crate) struct ImageCost {
     /// Blocks that say what is free, and how much.
     space_blocks: u64,
     has_extents: bool,
+    /// Values of extended attributes may lie in inodes of their own, whose blocks are metadata.
+    has_value_inodes: bool,
     /// Names and targets may be encrypted, and then longer than they are.
     has_keys: bool,
     /// Kinds of quotas, and how large their files are.
@@ -82,6 +88,7 @@ impl ImageCost {
             // Two bitmaps for each group, its descriptor, and the superblock.
             space_blocks: 2 * groups + (groups * 64).div_ceil(block_bytes) + 1,
             has_extents,
+            has_value_inodes: state.has_value_inodes,
             has_keys: state.keyring.is_some(),
             quotas: (state.quotas.get())
                 .map(|quotas| (quotas.ledgers().len() as u64, quotas.size.clone())),
@@ -94,6 +101,27 @@ impl ImageCost {
             true => PADDING_MAX,
             false => 0,
         }
+    }
+
+    /// Blocks of values that lie in inodes of their own, and of these inodes.
+    fn of_values(&self, change: &InodeFootprint) -> u64 {
+        if !self.has_value_inodes {
+            return 0;
+        }
+        if change.link_state == LinkState::Freed {
+            return VALUE_INODES_FREED;
+        }
+        // The inode that had the value before goes.
+        let gone = if change.is_created {
+            0
+        } else {
+            change.value_changes
+        };
+        if change.value_bytes < MOVABLE_MIN as u64 {
+            return gone;
+        }
+        // Of each the last block is not full, its map may need one, and it lies in the inode table.
+        gone + 3 * change.value_changes + change.value_bytes / self.block_bytes
     }
 
     /// Blocks of the tree of a file's mapping.
@@ -134,6 +162,7 @@ impl BatchCost for ImageCost {
             u64::from(change.link_state == LinkState::Orphan),
             // The old and the new one.
             2 * u64::from(change.has_xattrs),
+            self.of_values(change),
             u64::from(
                 change.target_bytes > 0
                     && change.target_bytes + self.padding_max() > FAST_SYMLINK_MAX,
@@ -145,7 +174,8 @@ impl BatchCost for ImageCost {
         ];
         InodeCost {
             own_blocks: own_blocks.iter().sum(),
-            space_changes: 2 + change.map_changes,
+            // An inode for a value comes, and one goes.
+            space_changes: 2 + change.map_changes + 4 * change.value_changes,
         }
     }
 
@@ -204,6 +234,7 @@ mod tests {
         inodes_per_block: 16,
         space_blocks: 10,
         has_extents: true,
+        has_value_inodes: false,
         has_keys: false,
         quotas: None,
     };
@@ -215,6 +246,8 @@ mod tests {
         size_bytes: None,
         target_bytes: 0,
         has_xattrs: false,
+        value_changes: 0,
+        value_bytes: 0,
         map_changes: 0,
         mapped_end: LogicalBlock(0),
     };
@@ -294,6 +327,36 @@ mod tests {
         };
         assert_eq!(own_blocks(&link(59)), 0);
         assert_eq!(own_blocks(&link(60)), 1);
+    }
+
+    #[test]
+    fn values_in_inodes_of_their_own_count_with_all_their_blocks() {
+        let cost = ImageCost {
+            has_value_inodes: true,
+            ..COST
+        };
+        let set = |value_bytes| InodeFootprint {
+            has_xattrs: true,
+            value_changes: 1,
+            value_bytes,
+            ..NEW
+        };
+        let of = |cost: &ImageCost, change: &InodeFootprint| cost.of_inode(change).own_blocks;
+        // 15 blocks, one of a map, one of the inode table, beside the attribute block.
+        assert_eq!(of(&cost, &set(60_000)), 2 + 15 + 2);
+        assert_eq!(of(&COST, &set(60_000)), 2);
+        assert_eq!(of(&cost, &set(100)), 2);
+        let replaced = InodeFootprint {
+            is_created: false,
+            size_bytes: Some(0),
+            ..set(60_000)
+        };
+        assert_eq!(of(&cost, &replaced), of(&cost, &set(60_000)) + 1);
+        let freed = InodeFootprint {
+            link_state: LinkState::Freed,
+            ..NEW
+        };
+        assert_eq!(of(&cost, &freed), 1);
     }
 
     #[test]

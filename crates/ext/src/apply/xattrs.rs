@@ -22,7 +22,7 @@ const INLINE_NAME: &[u8] = b"data";
 
 /// Values from this length on may be put into inodes of their own: for these the operations that
 /// set them reserve one.
-const MOVABLE_MIN: usize = 128;
+pub(super) const MOVABLE_MIN: usize = 128;
 
 /// What becomes of the attribute that inline data has in the inode.
 pub(crate) enum InlineValue<'a> {

@@ -26,6 +26,7 @@ mod kernel_mount;
 mod keyed;
 mod labels;
 mod large_directories;
+mod large_values;
 mod marks;
 mod memory_account;
 mod mixed_maps;

@@ -274,6 +274,10 @@ pub struct InodeFootprint {
     pub target_bytes: usize,
     /// Extended attributes change, or what shares their place.
     pub has_xattrs: bool,
+    /// How many extended attributes are set or removed; each counts as often as it is.
+    pub value_changes: u64,
+    /// The lengths of the values that are set together, in bytes.
+    pub value_bytes: u64,
     /// How many changes of the mapping there are.
     pub map_changes: u64,
     /// The end of what is mapped anew.

@@ -65,6 +65,8 @@ pub(super) struct Rare {
     pub parent: Sequenced<Ino>,
     pub link_delta: i64,
     pub xattrs: Vec<XattrDelta>,
+    /// The lengths of their values together, in bytes.
+    value_bytes: u64,
     /// The content in the inode, or that it lies in blocks.
     pub inline: Sequenced<Option<Box<[u8]>>>,
 }
@@ -136,7 +138,7 @@ impl InodeDelta {
             } => set_newest(&mut self.linked, sequence, (link_count, link_state)),
             Record::LinkDelta { delta, .. } => self.rare_mut().link_delta += delta,
             Record::Mapped { change, .. } => self.map_change(sequence, change),
-            Record::Xattr { name, value, .. } => self.rare_mut().xattrs.push(XattrDelta {
+            Record::Xattr { name, value, .. } => self.rare_mut().set_xattr(XattrDelta {
                 sequence,
                 name,
                 value,
@@ -197,14 +199,17 @@ impl InodeDelta {
 
     /// What counts for the blocks that applying it changes.
     pub fn footprint(&self) -> InodeFootprint {
+        let rare = self.rare.as_ref();
         InodeFootprint {
             is_created: self.is_created,
             link_state: self
                 .linked
                 .map_or(LinkState::Linked, |(_, (_, link_state))| link_state),
             size_bytes: self.size_bytes.map(|(_, size_bytes)| size_bytes),
-            target_bytes: self.rare.as_ref().map_or(0, |rare| rare.target_bytes()),
-            has_xattrs: self.rare.as_ref().is_some_and(|rare| rare.has_xattrs()),
+            target_bytes: rare.map_or(0, |rare| rare.target_bytes()),
+            has_xattrs: rare.is_some_and(|rare| rare.has_xattrs()),
+            value_changes: rare.map_or(0, |rare| rare.xattrs.len() as u64),
+            value_bytes: rare.map_or(0, |rare| rare.value_bytes),
             map_changes: self.map.len() as u64,
             mapped_end: self.mapped_end,
         }
@@ -220,12 +225,18 @@ impl Rare {
         !self.xattrs.is_empty() || self.inline.is_some()
     }
 
+    fn set_xattr(&mut self, delta: XattrDelta) {
+        self.value_bytes += delta.value.as_ref().map_or(0, |value| value.len() as u64);
+        self.xattrs.push(delta);
+    }
+
     /// Takes in what another log says.
     pub fn merge(&mut self, other: Rare) {
         self.symlink = self.symlink.take().or(other.symlink);
         self.link_delta += other.link_delta;
         merge_newest(&mut self.parent, other.parent);
         merge_newest(&mut self.inline, other.inline);
+        self.value_bytes += other.value_bytes;
         self.xattrs.extend(other.xattrs);
         self.xattrs.sort_by_key(|delta| delta.sequence);
     }
@@ -456,7 +467,11 @@ mod tests {
             name: b"user.x".to_vec().into(),
             value: Some(vec![0; value].into()),
         };
-        assert_eq!(delta([set(4000), set(100)]).heap_bytes, 4112);
+        let values = delta([set(4000), set(100)]);
+        assert_eq!(values.heap_bytes, 4112);
+        let footprint = values.footprint();
+        let counted = (footprint.value_changes, footprint.value_bytes);
+        assert_eq!(counted, (2, 4100));
         let apart = (0..100).map(|number| mapped(number + 1, 2 * number));
         assert_eq!(delta(apart).heap_bytes, 100 * size_of::<MapDelta>());
         let joined = (0..100).map(|number| mapped(number + 1, number));

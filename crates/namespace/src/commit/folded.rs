@@ -136,7 +136,8 @@ impl Folded {
         context: &Context<'_>,
         cancelled: &mut Cancelled,
     ) {
-        self.blocks_max += logged.records.len() as u64;
+        self.blocks_max += logged.weight() as u64;
+        logged.heap_bytes = 0;
         for reserved in &mut logged.reserved {
             self.reserved_blocks += reserved.blocks;
             take_place(reserved, &logged.records);

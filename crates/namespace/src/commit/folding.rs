@@ -45,11 +45,11 @@ use crate::commit::wakeup::{self, Wakeup};
 /// So many generations may wait for their commit; a sync has to wait for all of them.
 const LOCKED_MAX: usize = 3;
 
-/// A shard's records are folded when there are so many, at most.
+/// A shard's records are folded when they have this weight ([`Logged::weight`]), at most.
 const WINDOW_MAX: usize = 1 << 10;
 
-/// The unfolded records of all shards, each counted for a block, are at most one part in so many of
-/// what the store wants in a batch.
+/// The unfolded records of all shards, their weight counted in blocks, are at most one part in so
+/// many of what the store wants in a batch.
 const WINDOWS_PART: usize = 8;
 
 /// Objects in a generation, and bytes beside them, at most.
@@ -98,8 +98,8 @@ struct Shard {
     is_asked: AtomicBool,
     /// When a window became full last, in milliseconds from the start.
     full_at_ms: AtomicU64,
-    /// Of the running generation: records that are not folded, about; blocks and objects that the
-    /// folded ones come to.
+    /// Of the running generation: the weight of records that are not folded, about; blocks and
+    /// objects that the folded ones come to.
     unfolded: AtomicUsize,
     blocks: AtomicU64,
     objects: AtomicUsize,
@@ -152,17 +152,17 @@ impl Folding {
         }
     }
 
-    /// After how many records a shard is to tell how many it has.
+    /// When a shard has grown by how much it is to tell its weight.
     pub fn told_every(&self) -> usize {
         self.window.min(64)
     }
 
-    /// Takes note of about how many records a shard of the log has.
-    pub fn note_length(&self, shard: usize, records: usize) {
+    /// Takes note of about what the records of a shard of the log weigh.
+    pub fn note_length(&self, shard: usize, weight: usize) {
         let shard = &self.shards[shard];
-        shard.unfolded.store(records, Ordering::Relaxed);
-        if records >= self.window {
-            let length = if records >= 2 * self.window {
+        shard.unfolded.store(weight, Ordering::Relaxed);
+        if weight >= self.window {
+            let length = if weight >= 2 * self.window {
                 TOO_LONG
             } else {
                 LONG

@@ -255,6 +255,9 @@ impl FreeingSpace {
 /// append an array.
 pub(crate) type Group = SmallVec<[Record; 4]>;
 
+/// What records have on the heap counts as one more record for each so many bytes: a small block.
+const WEIGHT_BYTES: usize = 1024;
+
 /// What a shard of the log holds, or held.
 #[derive(Default)]
 pub(crate) struct Logged {
@@ -262,6 +265,15 @@ pub(crate) struct Logged {
     pub records: Vec<Record>,
     /// In the same order.
     pub reserved: Vec<Reserved>,
+    /// What the records have on the heap, about.
+    pub heap_bytes: usize,
+}
+
+impl Logged {
+    /// How many records there are; those of large values count for more than one.
+    pub fn weight(&self) -> usize {
+        self.records.len() + self.heap_bytes / WEIGHT_BYTES
+    }
 }
 
 /// What was reserved for applying a group.
@@ -293,12 +305,12 @@ pub(crate) struct OperationLog {
     committed: CachePadded<AtomicU64>,
     /// The newest generation up to whose end all data is durable.
     data_committed: AtomicU64,
-    /// A shard tells its length each time that it grew by so many records: a power of two.
+    /// A shard tells its weight each time that it grew by so much: a power of two.
     told_every: usize,
 }
 
 impl OperationLog {
-    /// An empty log. Each shard tells its length after about so many records.
+    /// An empty log. Each shard tells its weight when it grew by about so much.
     pub fn new(told_every: usize) -> OperationLog {
         OperationLog {
             shards: LocalGlobal::new(&classes::LOG, |_| Shard {
@@ -314,7 +326,7 @@ impl OperationLog {
     }
 
     /// Appends the group of one operation, and marks the inodes it touches. Gives, now and then, a
-    /// shard and how many records it has.
+    /// shard and its weight.
     pub fn append<'c>(
         &self,
         group: impl IntoIterator<Item = Record>,
@@ -323,10 +335,14 @@ impl OperationLog {
     ) -> Option<(usize, usize)> {
         let mut shard = self.shards.local();
         let before = shard.logged.records.len();
-        let mut freed = FreedSpace::default();
-        let group = group.into_iter();
-        let group = group.inspect(|record| freed.add(record.freed()));
+        let weight_before = shard.logged.weight();
+        let (mut freed, mut heap_bytes) = (FreedSpace::default(), 0);
+        let group = group.into_iter().inspect(|record| {
+            freed.add(record.freed());
+            heap_bytes += record.heap_bytes();
+        });
         shard.logged.records.extend(group);
+        shard.logged.heap_bytes += heap_bytes;
         self.freeing.change(freed, 1);
         if reserved_blocks != 0 {
             // What was reserved goes by the first record.
@@ -341,12 +357,12 @@ impl OperationLog {
         for core in touched {
             core.mark_dirty(shard.generation);
         }
-        self.tell(&shard, before)
+        self.tell(&shard, weight_before)
     }
 
-    /// What a shard tells that had so many records before.
+    /// What a shard tells that had this weight before.
     fn tell(&self, shard: &LocalGuard<'_, Shard>, before: usize) -> Option<(usize, usize)> {
-        let after = shard.logged.records.len();
+        let after = shard.logged.weight();
         let has_grown = (before ^ after) >= self.told_every;
         has_grown.then_some((shard.shard(), after))
     }
@@ -359,7 +375,7 @@ impl OperationLog {
         if core.dirty_generation() >= shard.generation {
             return None;
         }
-        let before = shard.logged.records.len();
+        let before = shard.logged.weight();
         shard.logged.records.push(Record::touched(core));
         shard.is_clean = false;
         core.mark_touched(shard.generation, self.committed());
@@ -446,5 +462,28 @@ impl OperationLog {
     /// True when the inode has records that no durable commit holds.
     pub fn is_dirty(&self, core: &Core) -> bool {
         core.dirty_generation() > self.committed()
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    /// Else a window of large values would be as many blocks as the journal has, or more.
+    #[test]
+    fn records_of_large_values_make_a_shard_long_sooner() {
+        let log = OperationLog::new(64);
+        let set = |length_bytes: usize| {
+            let record = Record::Xattr {
+                ino: Ino(12),
+                sequence: 1,
+                name: b"user.x".to_vec().into(),
+                value: Some(vec![0; length_bytes].into()),
+            };
+            log.append([record], 0, [])
+        };
+        assert_eq!(set(100), None);
+        let told = set(64 << 10).map(|(_, weight)| weight);
+        assert_eq!(told, Some(2 + 64));
     }
 }

@@ -298,8 +298,8 @@ impl Namespace {
         }
         let cores = touched.iter().map(|stamped| stamped.core());
         let told = self.log.append(group(), reserved_blocks, cores);
-        if let Some((shard, records)) = told {
-            self.committer.folding.note_length(shard, records);
+        if let Some((shard, weight)) = told {
+            self.committer.folding.note_length(shard, weight);
         }
     }
 
@@ -313,9 +313,9 @@ impl Namespace {
     /// Notes that only times or mapped data of an inode changed.
     pub(crate) fn log_touch(&self, core: &Core) {
         if self.keeps_log
-            && let Some((shard, records)) = self.log.touch(core)
+            && let Some((shard, weight)) = self.log.touch(core)
         {
-            self.committer.folding.note_length(shard, records);
+            self.committer.folding.note_length(shard, weight);
         }
     }
 

@@ -100,7 +100,8 @@ impl BatchCost for ImageCost {
         // Each run lies in two leaves at most, and a target in one of its own.
         let own_blocks = (2 * change.map_changes).min(leaves + 1)
             + (change.target_bytes as u64).div_ceil(self.block_bytes / 4)
-            + if change.has_xattrs { XATTR_BLOCKS } else { 0 };
+            + XATTR_BLOCKS * change.value_changes.max(u64::from(change.has_xattrs))
+            + change.value_bytes.div_ceil(self.block_bytes);
         InodeCost {
             own_blocks,
             space_changes: 1 + change.map_changes,
