@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use finefs::front_end::namespace::{Error, Namespace};
+use finefs::front_end::namespace::{Error, Namespace, Store};
 use finefs::{ImageOptions, MemoryOptions, OnError};
 use finefs_block::{Access, Claim};
 use finefs_image::address::partitions_named;
@@ -81,17 +81,19 @@ pub(crate) fn open(
         say(format!("{source}: {note}"));
     }
     if image.on_error == OnError::Panic {
-        // As fuse2fs does. The mount stays, dead.
-        image.namespace.on_stop(|error, store| {
-            log::error!("ending at once (errors=panic)");
-            // A failed commit has left it already.
-            if matches!(error, Error::Corrupt(_)) {
-                store.write_error(error);
-            }
-            std::process::abort();
-        });
+        image.namespace.on_stop(end_at_once);
     }
     Ok((image.namespace, image.claim))
+}
+
+/// As fuse2fs does (errors=panic). The mount stays, dead.
+fn end_at_once(error: &Error, store: &dyn Store) {
+    log::error!("ending at once (errors=panic)");
+    // A failed commit has left it already.
+    if matches!(error, Error::Corrupt(_)) {
+        store.write_error(error);
+    }
+    std::process::abort();
 }
 
 /// Names the partitions where a whole disk was taken for a file system; the error of anything else.
