@@ -264,7 +264,7 @@ impl Crash {
         let mut bytes = vec![0; attributes.size_bytes as usize];
         for extent in store.load_extents(file).unwrap() {
             assert!(extent.state == ExtentState::Written);
-            let from = extent.logical as usize * BLOCK;
+            let from = extent.logical.0 as usize * BLOCK;
             let to = bytes.len().min(from + extent.length as usize * BLOCK);
             if from < to {
                 let part = &mut bytes[from..to];
