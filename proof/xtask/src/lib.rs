@@ -26,7 +26,7 @@
 //! | [`check`], [`suite`], [`package`] | `make check`, `make test`, `make package` |
 //! | [`schedule`], [`test_programs`] | steps, and the programs of tests, side by side |
 //! | [`fuzz`] | the targets in `proof/fuzz/` under libFuzzer and the address sanitizer |
-//! | [`lock_teeth`] | shows that tests of locks and syncs fail when a line is left out on which a protocol hangs |
+//! | [`lock_teeth`] | shows that tests of locks and syncs fail when one line is left out |
 //! | [`tsan`] | the locks' stress test, and the memory store's, under the thread sanitizer |
 //! | [`python`] | the Python package: its wheel and its tests |
 //! | [`public_api`] | what the published crates offer, against their lists |

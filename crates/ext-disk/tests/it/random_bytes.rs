@@ -170,7 +170,8 @@ proptest! {
             let found: Vec<Extent> = node.extents().collect();
             for (i, e) in (0u16..).zip(&found) {
                 let done = node.set_extent(i, *e);
-                prop_assert_eq!(done.is_ok(), e.len > 0 && e.logical_end() <= LogicalBlock::ALL.end);
+                let fits = e.len > 0 && e.logical_end() <= LogicalBlock::ALL.end;
+                prop_assert_eq!(done.is_ok(), fits);
             }
             if node.is_leaf() {
                 prop_assert_eq!(node.as_bytes(), &all[..]);

@@ -493,7 +493,8 @@ mod tests {
                         let runs = map.runs(at, at + length, guard);
                         let freed = map.remove(at, at + length, guard);
                         assert_eq!(runs.iter().map(|run| run.length).sum::<u64>(), freed);
-                        let gone: Vec<LogicalBlock> = model.range(at..at + length).map(|(block, _)| *block).collect();
+                        let gone = model.range(at..at + length).map(|(block, _)| *block);
+                        let gone: Vec<LogicalBlock> = gone.collect();
                         assert_eq!(freed, gone.len() as u64);
                         gone.iter().for_each(|block| { model.remove(block); });
                     }
