@@ -13,7 +13,8 @@ use std::time::Duration;
 use finefs_namespace::guard::{LogLimit, guarded};
 use finefs_namespace::types::{Attributes, Caller, Ino};
 use finefs_namespace::{
-    AllocateMode, AtimeUpdate, DataChange, Error, Namespace, RenameMode, Result, XattrMode,
+    AllocateMode, AtimeUpdate, DataChange, DataTimes, Error, Namespace, RenameMode, Result,
+    XattrMode,
 };
 use zerocopy::{Immutable, IntoBytes};
 
@@ -22,7 +23,7 @@ use crate::abi::{
     WRITE_CACHE, WRITE_KILL_SUIDGID, WRITE_LOCKOWNER, WriteIn, WriteOut, setattr,
 };
 use crate::convert::{
-    NameLifetime, Numbers, View, attr_out, change, entry_out, negative_entry_out, statx_out,
+    NameLifetime, Numbers, Shown, View, attr_out, change, entry_out, negative_entry_out, statx_out,
 };
 use crate::cpu_latency::CpuLatency;
 use crate::directory;
@@ -134,6 +135,23 @@ impl Adapter {
     /// The same, with files shown so.
     pub(crate) fn viewed(self, view: View) -> Adapter {
         Adapter { view, ..self }
+    }
+
+    fn shown(&self) -> Shown {
+        Shown {
+            view: self.view,
+            has_writeback_cache: self.negotiated.has_writeback_cache,
+        }
+    }
+
+    /// Whether pages that the kernel writes out set the times of their file. With its write-back
+    /// cache it keeps the times itself, and sends them after the data; without, stores into a
+    /// mapping are seen here alone.
+    fn cached_times(&self) -> DataTimes {
+        match self.negotiated.has_writeback_cache {
+            true => DataTimes::Kept,
+            false => DataTimes::Set,
+        }
     }
 
     /// Takes references back.
@@ -248,11 +266,11 @@ impl Adapter {
                     result => self.put_entry(space, ino, &result?),
                 }
             }
-            Operation::Getattr => put(space, &attr_out(self.view, &namespace.attributes(ino)?)),
-            Operation::Statx => put(space, &statx_out(self.view, &namespace.attributes(ino)?)),
+            Operation::Getattr => put(space, &attr_out(self.shown(), &namespace.attributes(ino)?)),
+            Operation::Statx => put(space, &statx_out(self.shown(), &namespace.attributes(ino)?)),
             Operation::Setattr(fields) => {
                 let set = self.set_attributes(header, &caller, &fields)?;
-                put(space, &attr_out(self.view, &set))
+                put(space, &attr_out(self.shown(), &set))
             }
             Operation::Readlink => put_bytes(space, &namespace.read_symlink(ino)?),
             Operation::Symlink { name, target } => {
@@ -315,7 +333,7 @@ impl Adapter {
                 }
                 let written = match write_flags & WRITE_CACHE {
                     0 => namespace.write(ino, offset, data)?,
-                    _ => namespace.write_back(ino, offset, data)?,
+                    _ => namespace.write_back(ino, offset, data, self.cached_times())?,
                 };
                 let size = written as u32;
                 put(space, &WriteOut { size, padding: 0 })
@@ -386,7 +404,7 @@ impl Adapter {
             }
             Operation::ReaddirPlus(fields) => {
                 let (space, atime) = (limited(space, fields.size), atime(&fields));
-                let shown = (self.numbers, self.view);
+                let shown = (self.numbers, self.shown());
                 let offset = fields.offset;
                 Ok(directory::fill_plus(
                     namespace, shown, ino, offset, atime, space,
@@ -507,7 +525,7 @@ impl Adapter {
 
     fn put_entry(&self, space: &mut [u8], dir: Ino, attributes: &Attributes) -> Answer {
         let node = self.numbers.node(attributes.ino);
-        let entry = entry_out(self.view, node, attributes, self.lifetime(dir));
+        let entry = entry_out(self.shown(), node, attributes, self.lifetime(dir));
         put(space, &entry)
     }
 

@@ -1,7 +1,7 @@
 //! Between the namespace's vocabulary and the kernel's: numbers, attributes, times.
 
 use finefs_namespace::Namespace;
-use finefs_namespace::types::{Attributes, Ino, SetAttributes, SetTime, Timestamp};
+use finefs_namespace::types::{Attributes, FileKind, Ino, SetAttributes, SetTime, Timestamp};
 
 use crate::abi::{
     Attr, AttrOut, EntryOut, ROOT_NODE, SetattrIn, Statx, StatxOut, StatxTime, setattr,
@@ -87,12 +87,42 @@ impl View {
     }
 }
 
-pub(crate) fn attr(view: View, attributes: &Attributes) -> Attr {
-    let times = &attributes.times;
+/// How files are shown to the kernel of a mount.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Shown {
+    pub view: View,
+    /// The kernel keeps what is written: an open file may have data that nobody here knows of.
+    pub has_writeback_cache: bool,
+}
+
+impl Shown {
+    /// What is in the kernel alone has no block yet, and programs take a file without blocks for
+    /// one hole (`tar --sparse`).
+    fn may_have_more(self, attributes: &Attributes) -> bool {
+        self.has_writeback_cache && attributes.kind == FileKind::Regular && attributes.sectors == 0
+    }
+
+    fn sectors(self, attributes: &Attributes) -> u64 {
+        match self.may_have_more(attributes) {
+            true => 1,
+            false => attributes.sectors,
+        }
+    }
+
+    fn attr_valid(self, attributes: &Attributes) -> u64 {
+        match attributes.is_settled && !self.may_have_more(attributes) {
+            true => FOREVER,
+            false => UNTIL_SETTLED,
+        }
+    }
+}
+
+pub(crate) fn attr(shown: Shown, attributes: &Attributes) -> Attr {
+    let (times, view) = (&attributes.times, shown.view);
     Attr {
         ino: attributes.ino.0,
         size: attributes.size_bytes,
-        blocks: attributes.sectors,
+        blocks: shown.sectors(attributes),
         atime: times.accessed.seconds(),
         mtime: times.modified.seconds(),
         ctime: times.changed.seconds(),
@@ -110,17 +140,10 @@ pub(crate) fn attr(view: View, attributes: &Attributes) -> Attr {
     }
 }
 
-fn attr_valid(attributes: &Attributes) -> u64 {
-    match attributes.is_settled {
-        true => FOREVER,
-        false => UNTIL_SETTLED,
-    }
-}
-
-pub(crate) fn attr_out(view: View, attributes: &Attributes) -> AttrOut {
+pub(crate) fn attr_out(shown: Shown, attributes: &Attributes) -> AttrOut {
     AttrOut {
-        valid: attr_valid(attributes),
-        attr: attr(view, attributes),
+        valid: shown.attr_valid(attributes),
+        attr: attr(shown, attributes),
         ..AttrOut::default()
     }
 }
@@ -139,9 +162,11 @@ impl NameLifetime {
         })
     }
 
-    /// The same of a name that is not there: a directory that folds case later may have it then.
+    /// The same of a name that is not there: a directory that folds case later may have it then, and
+    /// one that is made durable at once has it though that failed.
     pub fn of_missing(namespace: &Namespace) -> NameLifetime {
-        NameLifetime(match namespace.can_fold_names() {
+        let may_come = namespace.can_fold_names() || namespace.has_synchronous_directories();
+        NameLifetime(match may_come {
             true => 0,
             false => FOREVER,
         })
@@ -149,7 +174,7 @@ impl NameLifetime {
 }
 
 pub(crate) fn entry_out(
-    view: View,
+    shown: Shown,
     node: u64,
     attributes: &Attributes,
     NameLifetime(entry_valid): NameLifetime,
@@ -158,8 +183,8 @@ pub(crate) fn entry_out(
         node,
         generation: u64::from(attributes.generation),
         entry_valid,
-        attr_valid: attr_valid(attributes),
-        attr: attr(view, attributes),
+        attr_valid: shown.attr_valid(attributes),
+        attr: attr(shown, attributes),
         ..EntryOut::default()
     }
 }
@@ -172,17 +197,17 @@ pub(crate) fn negative_entry_out(NameLifetime(entry_valid): NameLifetime) -> Ent
     }
 }
 
-pub(crate) fn statx_out(view: View, attributes: &Attributes) -> StatxOut {
+pub(crate) fn statx_out(shown: Shown, attributes: &Attributes) -> StatxOut {
     let time = |time: Timestamp| StatxTime {
         seconds: time.seconds(),
         nanoseconds: time.nanoseconds(),
         reserved: 0,
     };
-    let attr = attr(view, attributes);
+    let attr = attr(shown, attributes);
     // Formats that keep no time of birth have the epoch there.
     let has_birth = attributes.times.created != Timestamp::new(0, 0);
     StatxOut {
-        valid: attr_valid(attributes),
+        valid: shown.attr_valid(attributes),
         statx: Statx {
             mask: STATX_BASIC_STATS | if has_birth { STATX_BTIME } else { 0 },
             block_size: attr.block_size,
@@ -240,7 +265,7 @@ pub(crate) fn change(fields: &SetattrIn) -> SetAttributes {
 
 #[cfg(test)]
 mod tests {
-    use finefs_namespace::types::{FileKind, Times};
+    use finefs_namespace::types::Times;
 
     use super::*;
 
@@ -285,7 +310,7 @@ mod tests {
     #[test]
     fn attributes_go_out_exactly() {
         let attributes = attributes();
-        let plain = View::default();
+        let plain = Shown::default();
         let out = attr(plain, &attributes);
         assert_eq!((out.atime, out.atime_ns), (-2, 750_000_000));
         assert_eq!(out.mode, libc::S_IFCHR | 0o4751);
@@ -318,13 +343,39 @@ mod tests {
         assert_eq!(lives(&unsettled), (1, 1, 1, FOREVER));
     }
 
+    /// What is written may be in the kernel alone.
+    #[test]
+    fn an_open_file_may_have_more_than_is_known_with_a_writeback_cache() {
+        let of = |kind, sectors, has_writeback_cache| {
+            let file = Attributes {
+                kind,
+                sectors,
+                ..attributes()
+            };
+            let shown = Shown {
+                has_writeback_cache,
+                ..Shown::default()
+            };
+            let out = attr_out(shown, &file);
+            (out.attr.blocks, out.valid)
+        };
+        assert_eq!(of(FileKind::Regular, 0, true), (1, 1));
+        assert_eq!(of(FileKind::Regular, 8, true), (8, FOREVER));
+        assert_eq!(of(FileKind::Regular, 0, false), (0, FOREVER));
+        assert_eq!(of(FileKind::Symlink, 0, true), (0, FOREVER));
+    }
+
     #[test]
     fn a_view_shows_other_owners_and_permissions_in_every_answer() {
         let file = attributes();
         let shown = |view: View| {
-            let attr = attr_out(view, &file).attr;
-            let entry = entry_out(view, 12, &file, NameLifetime(FOREVER)).attr;
-            let statx = statx_out(view, &file).statx;
+            let so = Shown {
+                view,
+                has_writeback_cache: false,
+            };
+            let attr = attr_out(so, &file).attr;
+            let entry = entry_out(so, 12, &file, NameLifetime(FOREVER)).attr;
+            let statx = statx_out(so, &file).statx;
             let shown = (attr.uid, attr.gid, attr.mode);
             assert_eq!((entry.uid, entry.gid, entry.mode), shown, "{view:?}");
             let of_statx = (statx.uid, statx.gid, u32::from(statx.mode));
@@ -342,15 +393,15 @@ mod tests {
             assert_eq!(shown(View { umask, ..plain }), (kept.0, kept.1, mode));
             assert_eq!(shown(View { uid, gid, umask }), (0, 7, mode));
         }
-        let kind = attr(
-            View {
-                umask: Some(0),
-                ..plain
-            },
-            &file,
-        )
-        .mode
-            & libc::S_IFMT;
+        let all = View {
+            umask: Some(0),
+            ..plain
+        };
+        let so = Shown {
+            view: all,
+            has_writeback_cache: false,
+        };
+        let kind = attr(so, &file).mode & libc::S_IFMT;
         assert_eq!(kind, libc::S_IFCHR);
     }
 

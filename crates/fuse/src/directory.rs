@@ -10,7 +10,7 @@ use finefs_namespace::{AtimeUpdate, DirectoryEntry, Namespace, Result};
 use zerocopy::IntoBytes;
 
 use crate::abi::{Dirent, EntryOut};
-use crate::convert::{NameLifetime, Numbers, View, entry_out};
+use crate::convert::{NameLifetime, Numbers, Shown, entry_out};
 
 /// About what fits into the 32 KiB buffers that readdir(3) asks with.
 const CHUNK_ENTRIES: usize = 128;
@@ -80,7 +80,7 @@ struct Taken {
 /// As [`fill`], each entry with its attributes and a reference.
 pub(crate) fn fill_plus(
     namespace: &Namespace,
-    (numbers, view): (Numbers, View),
+    (numbers, shown): (Numbers, Shown),
     ino: Ino,
     mut cookie: u64,
     atime: AtimeUpdate,
@@ -112,7 +112,7 @@ pub(crate) fn fill_plus(
         let is_last = chunk.len() < CHUNK_ENTRIES;
         for taken in chunk {
             cookie = taken.cookie;
-            if !add_plus(namespace, (numbers, view, lifetime), &taken, &mut list) {
+            if !add_plus(namespace, (numbers, shown, lifetime), &taken, &mut list) {
                 return Ok(list.length);
             }
         }
@@ -125,7 +125,7 @@ pub(crate) fn fill_plus(
 /// Adds one entry; false when it no longer fitted.
 fn add_plus(
     namespace: &Namespace,
-    (numbers, view, lifetime): (Numbers, View, NameLifetime),
+    (numbers, shown, lifetime): (Numbers, Shown, NameLifetime),
     taken: &Taken,
     list: &mut List<'_>,
 ) -> bool {
@@ -146,7 +146,7 @@ fn add_plus(
     match namespace.reference(*ino) {
         Ok(attributes) => {
             let node = numbers.node(*ino);
-            let has_fitted = add(&entry_out(view, node, &attributes, lifetime));
+            let has_fitted = add(&entry_out(shown, node, &attributes, lifetime));
             if !has_fitted {
                 namespace.forget(*ino, 1);
             }

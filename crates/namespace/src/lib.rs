@@ -45,6 +45,7 @@ pub use finefs_locks::Removals;
 pub use memory::memory_store::MemoryStore;
 pub use namespace::Namespace;
 pub use operations::copy_range::SourceEnd;
+pub use operations::data::DataTimes;
 pub use operations::fallocate::AllocateMode;
 pub use operations::file_locks::FileLocker;
 pub use operations::labelled::Labelled;

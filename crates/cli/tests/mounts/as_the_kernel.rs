@@ -173,6 +173,44 @@ fn times_change_with_a_truncate_to_the_same_size_and_not_with_an_attribute_of_th
     });
 }
 
+/// With its write-back cache the kernel keeps the times of a file. What it writes out of it later
+/// does not move them, also where it has none to send, since they were the same before.
+#[test]
+fn what_is_written_back_does_not_move_times() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let (image, mount_point) = (place.image("ext4"), place.mount_point());
+    let names: Vec<String> = (0..100).map(|number| format!("f{number}")).collect();
+    let times = || -> Vec<_> {
+        let of = |name: &String| {
+            let metadata = fs::metadata(mount_point.join(name)).unwrap();
+            (
+                metadata.mtime(),
+                metadata.mtime_nsec(),
+                metadata.ctime_nsec(),
+            )
+        };
+        names.iter().map(of).collect()
+    };
+    mount(&image, &mount_point, &["-o", "writeback_cache"]);
+    for name in &names {
+        let file = File::create(mount_point.join(name)).unwrap();
+        for at in [0, 1, 5000] {
+            // Mostly within a tick of the clock.
+            file.write_all_at(b"x", at).unwrap();
+            file.sync_data().unwrap();
+        }
+    }
+    let kept = times();
+    unmount(&place);
+    mount(&image, &mount_point, &["-o", "writeback_cache"]);
+    assert_eq!(times(), kept);
+    unmount(&place);
+    crate::support::check(&image);
+}
+
 #[test]
 fn holes_end_where_the_kernel_ends_them() {
     in_mount("ext4", |mount_point| {

@@ -89,7 +89,7 @@ impl Adapter {
             .create_unnamed(caller, parent, fields.mode & 0o7777)?;
         let node = self.numbers.node(made.ino);
         let out = CreateOut {
-            entry: entry_out(self.view, node, &made, self.lifetime(parent)),
+            entry: entry_out(self.shown(), node, &made, self.lifetime(parent)),
             open: OpenOut {
                 handle: 0,
                 flags: OPEN_KEEP_CACHE | OPEN_NO_FLUSH,

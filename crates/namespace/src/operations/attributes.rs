@@ -244,13 +244,15 @@ impl Namespace {
 /// EPERM where the flags of the inode forbid the change (Linux `may_setattr`).
 fn check_flags(inode: &Inode, change: &SetAttributes) -> Result<()> {
     let times = [change.accessed, change.modified];
-    // Times that come with a change time are those that a kernel keeps of data that it wrote.
+    // Times that come with a change time are those that a kernel keeps of data that it wrote, which
+    // may have been before the file got its flags.
+    let is_kept = change.changed.is_some() && change.accessed.is_none();
     let sets_given =
         change.changed.is_none() && (times.iter()).any(|time| matches!(time, Some(SetTime::To(_))));
     let sets_owned = change.permissions.is_some() || change.uid.is_some() || change.gid.is_some();
     if sets_owned || sets_given || change.size_bytes.is_some() {
         check_unrestricted(inode)
-    } else if times.iter().any(Option::is_some) {
+    } else if times.iter().any(Option::is_some) && !is_kept {
         check_mutable(inode)
     } else {
         Ok(())

@@ -28,7 +28,7 @@ use crate::base::store::ExtentState;
 use crate::base::types::{Ino, LogicalBlock};
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::namespace::Namespace;
-use crate::operations::data::{File, Origin, Written, check_write};
+use crate::operations::data::{DataTimes, File, Origin, Written, check_write};
 use crate::operations::mapping::written_ranges;
 use crate::operations::pending::Pending;
 use crate::schemes::{Call, DataGuard};
@@ -266,6 +266,7 @@ impl Namespace {
             let written = Written {
                 bytes: from..to,
                 may_grow: true,
+                times: DataTimes::Set,
             };
             let (pending, reservation) = (Pending::new(self), self.reserve_mapping(0, 0, 0)?);
             self.publish_write(file, pending, &[], written, reservation, guard);

@@ -28,7 +28,7 @@ use crate::base::store::{ContentPlace, Extent, ExtentState, MapChange, Plan};
 use crate::base::types::{Ino, LogicalBlock, SECTOR_BYTES, Timestamp};
 use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
-use crate::inode::{Core, FileBody, Inode};
+use crate::inode::{Core, FileBody, Inode, Stamped};
 use crate::namespace::{Namespace, Reservation};
 use crate::operations::mapping::{Conversion, mapped, records_of, unmapped, written_ranges};
 use crate::operations::pending::Pending;
@@ -93,6 +93,25 @@ pub(crate) struct Written {
     pub bytes: Range<u64>,
     /// The file then ends no sooner than they do.
     pub may_grow: bool,
+    pub times: DataTimes,
+}
+
+/// Whether data that is written sets the times of its file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DataTimes {
+    /// It does, as write(2).
+    Set,
+    /// They stay: who cached the data knows when it was stored, and sets them itself.
+    Kept,
+}
+
+impl DataTimes {
+    pub(crate) fn of(self, core: &Core, now: Timestamp) -> Stamped<'_> {
+        match self {
+            DataTimes::Set => core.modified(now),
+            DataTimes::Kept => core.untimed(),
+        }
+    }
 }
 
 /// Who writes.
@@ -100,7 +119,16 @@ pub(crate) struct Written {
 pub(crate) enum Origin {
     Caller,
     /// A cache, of what callers were let store into it.
-    Cache,
+    Cache(DataTimes),
+}
+
+impl Origin {
+    fn times(self) -> DataTimes {
+        match self {
+            Origin::Caller => DataTimes::Set,
+            Origin::Cache(times) => times,
+        }
+    }
 }
 
 /// EPERM for a file whose data are sealed: they change no more.
@@ -262,7 +290,8 @@ impl Namespace {
             self.take_capabilities(file.inode)?;
         }
         let range = self.lock_write(&file, (offset_bytes, end), true, guard);
-        self.write_locked(&file, &range, offset_bytes, data, guard)?;
+        let bytes = (offset_bytes, data);
+        self.write_locked(&file, &range, bytes, origin.times(), guard)?;
         drop(range);
         self.write_behind(&file, offset_bytes, end, guard);
         Ok(file.inode.flags().contains(FileFlags::SYNC))
@@ -289,7 +318,7 @@ impl Namespace {
             let offset_bytes = file.inode.size_bytes();
             let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
             if !data.is_empty() {
-                self.write_locked(&file, &range, offset_bytes, data, guard)?;
+                self.write_locked(&file, &range, (offset_bytes, data), DataTimes::Set, guard)?;
                 drop(range);
                 self.write_behind(&file, offset_bytes, end, guard);
             }
@@ -405,11 +434,11 @@ impl Namespace {
         &self,
         file: &File<'_>,
         range: &DataGuard<'_>,
-        offset_bytes: u64,
-        data: &[u8],
+        (offset_bytes, data): (u64, &[u8]),
+        times: DataTimes,
         guard: &Guard,
     ) -> Result<()> {
-        if self.write_inline(file, offset_bytes, data)? {
+        if self.write_inline(file, offset_bytes, data, times)? {
             return Ok(());
         }
         self.move_out(file, guard)?;
@@ -465,6 +494,7 @@ impl Namespace {
         let written = Written {
             bytes: offset_bytes..end,
             may_grow: true,
+            times,
         };
         self.publish_write(file, pending, &converted, written, reservation, guard);
         Ok(())
@@ -574,7 +604,7 @@ impl Namespace {
         };
         let changes_map = !pending.extents.is_empty() || !converted.is_empty();
         if !changes_map && end <= inode.size_bytes() {
-            self.note_overwrite(file, written.bytes, now);
+            self.note_overwrite(file, written.bytes, written.times.of(inode, now));
             return;
         }
         let lock = inode.lock();
@@ -594,7 +624,7 @@ impl Namespace {
                 .map(|change| mapped(inode, change))
                 .chain(sized)
         };
-        self.log_group(group, reservation.take(), &[inode.modified(now)]);
+        self.log_group(group, reservation.take(), &[written.times.of(inode, now)]);
         let mut blocks = 0;
         for extent in std::mem::take(&mut pending.extents) {
             let is_held = file.extents.insert(extent, guard);
@@ -611,7 +641,7 @@ impl Namespace {
     }
 
     /// Notes that bytes changed at blocks that were mapped before, which the store has by now.
-    pub(crate) fn note_overwrite(&self, file: &File<'_>, bytes: Range<u64>, now: Timestamp) {
+    pub(crate) fn note_overwrite(&self, file: &File<'_>, bytes: Range<u64>, times: Stamped<'_>) {
         if self.keeps_log {
             let block_bytes = self.block_bytes();
             let first = LogicalBlock::of_byte(bytes.start, block_bytes);
@@ -620,7 +650,7 @@ impl Namespace {
             unsynced.note(first..end, self.log.current());
         }
         // What is in this tick of the clock was noted with the first of them; see `sync`.
-        self.log_times(file.inode.modified(now));
+        self.log_times(times);
     }
 
     /// Reserves what it takes to map so many new runs, behind a hole, and to split extents so many

@@ -22,7 +22,7 @@ use crate::base::types::{Ino, LogicalBlock};
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
-use crate::operations::data::{File, Written, check_unsealed};
+use crate::operations::data::{DataTimes, File, Written, check_unsealed};
 use crate::operations::mapping::{records_of, unmapped, written_ranges};
 use crate::operations::pending::Pending;
 use crate::schemes::{Call, DataGuard};
@@ -137,6 +137,7 @@ impl Namespace {
         let written = Written {
             bytes: from..to,
             may_grow,
+            times: DataTimes::Set,
         };
         self.publish_write(file, pending, &[], written, reservation, guard);
         Ok(())
@@ -227,6 +228,7 @@ impl Namespace {
         let written = Written {
             bytes: from..to,
             may_grow,
+            times: DataTimes::Set,
         };
         self.publish_write(file, pending, &converted, written, reservation, guard);
         Ok(())
@@ -293,7 +295,7 @@ impl Namespace {
         self.note_write(file, self.zero_ends(file, from, to, guard))?;
         let now = self.now();
         if splits == 0 {
-            self.note_overwrite(file, from..to, now);
+            self.note_overwrite(file, from..to, file.inode.modified(now));
             return Ok(());
         }
         let _lock = inode.lock();

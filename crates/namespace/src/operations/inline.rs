@@ -19,7 +19,7 @@ use crate::commit::oplog::Record;
 use crate::data::inline_data::InlineData;
 use crate::inode::{Core, Guarded, Ownership};
 use crate::namespace::Namespace;
-use crate::operations::data::File;
+use crate::operations::data::{DataTimes, File};
 use crate::operations::mapping::mapped;
 use crate::operations::pending::Pending;
 
@@ -31,9 +31,10 @@ impl Namespace {
         file: &File<'_>,
         offset_bytes: u64,
         data: &[u8],
+        times: DataTimes,
     ) -> Result<bool> {
         let end = offset_bytes + data.len() as u64;
-        self.change_inline(file, end, |content| {
+        self.change_inline(file, end, times, |content| {
             let (start, end) = (offset_bytes as usize, end as usize);
             content.resize(content.len().max(end), 0);
             content[start..end].copy_from_slice(data);
@@ -43,7 +44,7 @@ impl Namespace {
     /// Makes a range read as zeros, and the file reach to its end; false as of
     /// [`Namespace::write_inline`]. The data is held from the first byte on.
     pub(crate) fn zero_inline(&self, file: &File<'_>, (from, to): (u64, u64)) -> Result<bool> {
-        self.change_inline(file, to, |content| {
+        self.change_inline(file, to, DataTimes::Set, |content| {
             let (from, to) = (from as usize, to as usize);
             content.resize(content.len().max(to), 0);
             content[from..to].fill(0);
@@ -53,7 +54,7 @@ impl Namespace {
     /// Sets the size of a file whose content lies in its inode; false where it would not fit there,
     /// or where it lies in blocks. The data is held from the first byte on.
     pub(crate) fn truncate_inline(&self, file: &File<'_>, size_bytes: u64) -> Result<bool> {
-        self.change_inline(file, size_bytes, |content| {
+        self.change_inline(file, size_bytes, DataTimes::Set, |content| {
             content.resize(size_bytes as usize, 0);
         })
     }
@@ -63,6 +64,7 @@ impl Namespace {
         &self,
         file: &File<'_>,
         end: u64,
+        times: DataTimes,
         change: impl FnOnce(&mut Vec<u8>),
     ) -> Result<bool> {
         let inode = file.inode;
@@ -116,7 +118,7 @@ impl Namespace {
             });
             [content].into_iter().chain(sized)
         };
-        let touched = [inode.modified(self.now())];
+        let touched = [times.of(inode, self.now())];
         self.log_group(group, reservation.take(), &touched);
         inline.set(content.into_boxed_slice());
         inode.set_size(&lock, size_bytes);

@@ -6,7 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::types::Ino;
 use crate::namespace::Namespace;
-use crate::operations::data::Origin;
+use crate::operations::data::{DataTimes, Origin};
 use crate::schemes::Call;
 
 impl Namespace {
@@ -15,9 +15,16 @@ impl Namespace {
     /// is space for, foremost those that have storage. Blocks that read as their data already lack
     /// nothing. EPERM where they would change what the file's flags protect: a front end has such
     /// pages written out before it sets these flags.
-    pub fn write_back(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
+    pub fn write_back(
+        &self,
+        ino: Ino,
+        offset_bytes: u64,
+        data: &[u8],
+        times: DataTimes,
+    ) -> Result<usize> {
         self.check_stored(ino, offset_bytes, data)?;
-        let outcome = self.write_from(ino, offset_bytes, data, Origin::Cache);
+        let origin = Origin::Cache(times);
+        let outcome = self.write_from(ino, offset_bytes, data, origin);
         if !matches!(outcome, Err(Error::NoSpace | Error::QuotaExceeded)) {
             return outcome;
         }
@@ -27,7 +34,7 @@ impl Namespace {
             let at = offset_bytes + done as u64;
             let length = (data.len() - done).min((block_bytes - at % block_bytes) as usize);
             let piece = &data[done..done + length];
-            match self.write_once(ino, at, piece, Origin::Cache) {
+            match self.write_once(ino, at, piece, origin) {
                 Ok(_) => {}
                 Err(Error::NoSpace | Error::QuotaExceeded) => {
                     is_complete &= self.reads_as(ino, at, piece)?

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use finefs_namespace::types::{Caller, FileKind, Ino, SetAttributes};
+use finefs_namespace::types::{Caller, FileKind, Ino, SetAttributes, SetTime, Timestamp};
 use finefs_namespace::{
-    AllocateMode, Error, FileFlags, MemoryStore, Namespace, OpenAccess, Options, RenameMode,
-    SyncScope, XattrMode,
+    AllocateMode, DataTimes, Error, FileFlags, MemoryStore, Namespace, OpenAccess, Options,
+    RenameMode, SyncScope, XattrMode,
 };
 
 fn memory() -> Arc<Namespace> {
@@ -347,7 +347,8 @@ fn pages_are_written_back_where_there_is_space_for_them() {
     // Zeros are in a hole without being written.
     let mut pages = vec![2; 5 * block];
     pages[3 * block..4 * block].fill(0);
-    let write_back = |at: usize, to: usize| ns.write_back(ino, at as u64, &pages[at..to]);
+    let write_back =
+        |at: usize, to: usize| ns.write_back(ino, at as u64, &pages[at..to], DataTimes::Set);
     assert_eq!(write_back(0, 5 * block), Err(Error::NoSpace));
     let mut found = vec![0; 5 * block];
     ns.read(ino, 0, &mut found).unwrap();
@@ -395,9 +396,21 @@ fn pages_of_protected_files_are_not_written_back() {
     ] {
         ns.set_flags(&root, ino, |_| flag).unwrap();
         let refused = Err(Error::NotPermitted);
-        assert_eq!(ns.write_back(ino, 0, &[2; 4096]), refused, "{flag:?}");
-        assert_eq!(ns.write_back(ino, 0, &[1; 4096]), Ok(4096), "nothing new");
-        assert_eq!(ns.write_back(ino, 4096, &page), at_end, "{flag:?}");
+        assert_eq!(
+            ns.write_back(ino, 0, &[2; 4096], DataTimes::Set),
+            refused,
+            "{flag:?}"
+        );
+        assert_eq!(
+            ns.write_back(ino, 0, &[1; 4096], DataTimes::Set),
+            Ok(4096),
+            "nothing new"
+        );
+        assert_eq!(
+            ns.write_back(ino, 4096, &page, DataTimes::Set),
+            at_end,
+            "{flag:?}"
+        );
         ns.set_flags(&root, ino, |_| FileFlags::empty()).unwrap();
         ns.write(ino, 0, &[1; 5000]).unwrap();
         let size = SetAttributes {
@@ -421,13 +434,91 @@ fn what_was_appended_is_written_back_from_its_end_on() {
     appended.resize(3 * 4096, 2);
     for at in [2 * 4096, 4096, 0] {
         let page = &appended[at..at + 4096];
-        assert_eq!(ns.write_back(ino, at as u64, page), Ok(4096), "{at}");
+        assert_eq!(
+            ns.write_back(ino, at as u64, page, DataTimes::Set),
+            Ok(4096),
+            "{at}"
+        );
     }
     let mut found = vec![0; appended.len()];
     assert_eq!(ns.read(ino, 0, &mut found), Ok(appended.len()));
     assert!(found == appended);
     let refused = Err(Error::NotPermitted);
-    assert_eq!(ns.write_back(ino, 0, &[3; 4096]), refused);
+    assert_eq!(ns.write_back(ino, 0, &[3; 4096], DataTimes::Set), refused);
+}
+
+/// A cache that keeps the times of files finds them as they were, whatever its data does to a file.
+#[test]
+fn pages_of_a_cache_that_keeps_the_times_leave_them() {
+    let (ns, root) = (memory(), Caller::root());
+    let ino = ns.create_file(&root, ns.root(), b"f", 0o644).unwrap().ino;
+    let past = Timestamp::new(1, 2);
+    let set = SetAttributes {
+        modified: Some(SetTime::To(past)),
+        changed: Some(past),
+        ..SetAttributes::default()
+    };
+    ns.set_attributes(&root, ino, &set).unwrap();
+    let times = || {
+        let times = ns.attributes(ino).unwrap().times;
+        (times.modified, times.changed)
+    };
+    // What grows it, and what lies over its data.
+    for byte in [1, 2] {
+        let data = [byte; 4096];
+        assert_eq!(ns.write_back(ino, 0, &data, DataTimes::Kept), Ok(4096));
+        assert_eq!(times(), (past, past));
+    }
+    ns.write_back(ino, 0, &[3; 4096], DataTimes::Set).unwrap();
+    let (modified, changed) = times();
+    assert!(modified > past && changed > past);
+}
+
+/// Times that come with a change time are of data that a kernel's cache got before the file became
+/// immutable.
+#[test]
+fn a_cache_sets_the_times_of_a_file_that_became_immutable() {
+    let (ns, root) = (memory(), Caller::root());
+    let ino = ns.create_file(&root, ns.root(), b"f", 0o644).unwrap().ino;
+    ns.set_flags(&root, ino, |_| FileFlags::IMMUTABLE).unwrap();
+    let when = Timestamp::new(1, 2);
+    let set = SetAttributes {
+        modified: Some(SetTime::To(when)),
+        changed: Some(when),
+        ..SetAttributes::default()
+    };
+    assert_eq!(
+        ns.set_attributes(&root, ino, &set).unwrap().times.modified,
+        when
+    );
+    for other in [
+        SetAttributes {
+            accessed: Some(SetTime::To(when)),
+            ..set
+        },
+        SetAttributes {
+            changed: None,
+            ..set
+        },
+    ] {
+        let refused = ns.set_attributes(&root, ino, &other);
+        assert_eq!(refused.unwrap_err(), Error::NotPermitted, "{other:?}");
+    }
+}
+
+/// No image has a NUL in a target or in the name of an attribute.
+#[test]
+fn what_holds_a_nul_is_refused() {
+    let (ns, root) = (memory(), Caller::root());
+    let link = ns.make_symlink(&root, ns.root(), b"link", b"a\0b");
+    assert_eq!(link.unwrap_err(), Error::Invalid);
+    let ino = ns.create_file(&root, ns.root(), b"f", 0o644).unwrap().ino;
+    for name in [&b"user.a\0b"[..], b"trusted.\0", b"\0"] {
+        let set = ns.set_xattr(&root, ino, name, b"x", XattrMode::Set);
+        assert_eq!(set.unwrap_err(), Error::Invalid);
+        assert_eq!(ns.xattr(&root, ino, name).unwrap_err(), Error::Invalid);
+    }
+    assert_eq!(ns.lookup(&root, ns.root(), b"link"), Err(Error::NotFound));
 }
 
 /// The mount ends while a file is open: closing it afterwards does nothing.

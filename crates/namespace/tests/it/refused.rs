@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use finefs_namespace::{
-    AllocateMode, Caller, Error, Ino, Namespace, Options, Result, SetAttributes,
+    AllocateMode, Caller, DataTimes, Error, Ino, Namespace, Options, Result, SetAttributes,
 };
 use finefs_testkit::CheckedStore;
 
@@ -57,7 +57,7 @@ fn pages_over_blocks_are_written_where_others_are_beyond_the_quota() {
     let ino = made.unwrap().ino;
     ns.write(ino, 0, &[1; 8192]).unwrap();
     store.refuse_charges(Error::QuotaExceeded);
-    let stored = ns.write_back(ino, 0, &[2; 12_288]);
+    let stored = ns.write_back(ino, 0, &[2; 12_288], DataTimes::Set);
     assert_eq!(stored, Err(Error::QuotaExceeded));
     let mut read = vec![0; 12_288];
     let length = ns.read(ino, 0, &mut read).unwrap();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use finefs_namespace::types::{Caller, Ino};
 use finefs_namespace::{
-    AccessChecks, AllocateMode, Attributes, DataChange, Error, MemoryStore, Namespace, Options,
-    SetAttributes, SetTime, XattrMode,
+    AccessChecks, AllocateMode, Attributes, DataChange, DataTimes, Error, MemoryStore, Namespace,
+    Options, SetAttributes, SetTime, XattrMode,
 };
 
 /// The owner of the file.
@@ -153,7 +153,7 @@ fn changes_of_data_and_owner_take_capabilities() {
         ),
         // What was stored into a page before.
         (
-            Box::new(|ns, ino| ns.write_back(ino, 0, b"x").map(drop)),
+            Box::new(|ns, ino| ns.write_back(ino, 0, b"x", DataTimes::Set).map(drop)),
             false,
         ),
     ];
