@@ -91,13 +91,17 @@ impl<'a> New<'a> {
         }
     }
 
-    /// A symbolic link. ENOENT for an empty target, ENAMETOOLONG for one over `length_max` bytes.
+    /// A symbolic link. ENOENT for an empty target, ENAMETOOLONG for one over `length_max` bytes,
+    /// EINVAL for one with a NUL, which no image has.
     pub fn symlink(target: &'a [u8], length_max: u32, references: u64) -> Result<New<'a>> {
         if target.is_empty() {
             return Err(Error::NotFound);
         }
         if target.len() > length_max as usize {
             return Err(Error::NameTooLong);
+        }
+        if target.contains(&0) {
+            return Err(Error::Invalid);
         }
         Ok(New {
             kind: FileKind::Symlink,

@@ -260,10 +260,14 @@ impl Namespace {
         Ok(inode.note_capabilities(has_some))
     }
 
-    /// Whether the caller may use an attribute of this name on this inode (xattr(7)).
+    /// Whether the caller may use an attribute of this name on this inode (xattr(7)). No system
+    /// call has a name with a NUL, and no image.
     fn check_name(&self, caller: &Caller, inode: &Inode, name: &[u8], mask: u32) -> Result<()> {
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(Error::Range);
+        }
+        if name.contains(&0) {
+            return Err(Error::Invalid);
         }
         if mask == WRITE {
             check_unrestricted(inode)?;
