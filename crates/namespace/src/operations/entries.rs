@@ -99,8 +99,22 @@ impl Namespace {
             let made = self.make_located(&operation, caller, &located, new)?;
             Ok((made, self.to_sync(located.dir)))
         })?;
-        self.sync_directory(to_sync)?;
-        Ok(made)
+        self.sync_made(to_sync, made, new.references)
+    }
+
+    /// Makes durable what was made or linked. Its references are nobody's when that fails: who asked
+    /// gets an error.
+    fn sync_made(
+        &self,
+        to_sync: Option<Ino>,
+        made: Attributes,
+        references: u64,
+    ) -> Result<Attributes> {
+        let synced = self.sync_directory(to_sync);
+        if synced.is_err() && references > 0 {
+            self.forget(made.ino, references);
+        }
+        synced.map(|()| made)
     }
 
     /// Every change of a directory is durable when it returns.
@@ -432,8 +446,7 @@ impl Namespace {
             }
             Ok((self.shown(inode, guard), self.to_sync(dir)))
         })?;
-        self.sync_directory(to_sync)?;
-        Ok(linked)
+        self.sync_made(to_sync, linked, u64::from(is_held))
     }
 
     /// Removes a name that is not a directory's (unlink). An inode in use lives on without it.
