@@ -87,6 +87,8 @@ struct Inner {
     exclusive: Mutex<Option<File>>,
     /// The file below a loop device, with its flock.
     backing: Option<File>,
+    /// Who took it.
+    process: u32,
 }
 
 /// Opens a block device so that nobody else can.
@@ -112,6 +114,7 @@ impl Claim {
             file: file.try_clone()?,
             exclusive: Mutex::new(&CLAIM, exclusive),
             backing,
+            process: std::process::id(),
         })))
     }
 
@@ -152,8 +155,12 @@ impl Claim {
         self.mark(Mark::Ending);
     }
 
-    /// Lets others have it, though it is still open here: it is no longer used.
+    /// Lets others have it, though it is still open here: it is no longer used. Not in a process
+    /// that was forked since: the claim is its parent's.
     pub fn release(&self) {
+        if self.0.process != std::process::id() {
+            return;
+        }
         self.hand_over();
         for file in self.files() {
             let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);

@@ -155,6 +155,8 @@ impl std::error::Error for OpenError {
 pub struct FileDevice {
     file: File,
     claim: Option<Claim>,
+    /// Who opened it.
+    process: u32,
     path: PathBuf,
     length_bytes: AtomicU64,
     is_read_only: bool,
@@ -231,6 +233,7 @@ impl FileDevice {
             is_lossy: AtomicBool::new(false),
             file,
             claim: own,
+            process: std::process::id(),
             path: path.to_owned(),
             length_bytes: AtomicU64::new(length_bytes),
             is_read_only: !is_for_writing,
@@ -305,6 +308,10 @@ pub fn extent_of(file: &File, offset_bytes: u64, length_bytes: u64) -> io::Resul
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
+        // A forked process shares the lock with the one that took it, which goes on.
+        if self.process != std::process::id() {
+            return;
+        }
         // Closing would release the lock too, but not while a child that another thread forked has
         // yet to exec. (Nothing can be done about an error.)
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);

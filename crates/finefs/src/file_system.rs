@@ -40,6 +40,11 @@ use crate::view::{Mounted, View};
 /// (5 s later, if nothing else is set), and after [`close`](FileSystem::close), which says whether
 /// all of it is. When the last handle goes without that (clones, files and directories count), the
 /// file system is closed too, but an error can only be logged.
+///
+/// # After fork(2)
+/// It is its parent's: in the forked process nothing comes onto the image, syncs and
+/// [`close`](FileSystem::close) fail (EIO), and handles that go there end nothing. Nothing else
+/// there may use it: locks may be held by threads that only the parent has.
 #[derive(Clone)]
 pub struct FileSystem {
     root: Arc<Dir>,
@@ -57,6 +62,15 @@ impl ImageOptions {
     #[doc(hidden)]
     pub fn open_on(self, disk: &Disk) -> Result<FileSystem> {
         Ok(FileSystem::from_image(disk.file_system(self)?))
+    }
+
+    /// The same of a disk of which nothing else is open: closing the file system lets others have
+    /// the disk, too.
+    #[doc(hidden)]
+    pub fn open_alone_on(self, disk: &Disk) -> Result<FileSystem> {
+        let claim = disk.claim().cloned();
+        let image = disk.file_system(self)?;
+        Ok(FileSystem::from_image(Image { claim, ..image }))
     }
 }
 
@@ -98,6 +112,7 @@ impl FileSystem {
             namespace,
             notes,
             claims,
+            process: std::process::id(),
         });
         FileSystem {
             root: Arc::new(Dir::root(View::new(mounted, superuser()))),

@@ -21,10 +21,17 @@ pub(crate) struct Mounted {
     pub notes: Vec<String>,
     /// What keeps others from the image, if it is one, and from the device of its journal.
     pub claims: Vec<Claim>,
+    /// Who opened it.
+    pub process: u32,
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // A forked process has a copy of this, and none of the threads that its end waits for.
+            std::mem::forget(Arc::clone(&self.namespace));
+            return;
+        }
         // After `FileSystem::close` there is nothing left to do, and no error is told twice.
         if let Err(error) = self.namespace.shut_down() {
             log::error!("a file system that nobody closed could not be written out: {error}");

@@ -109,6 +109,7 @@ impl Volume {
     /// Lets data go to the device that was written over other data. Other threads can go on
     /// meanwhile.
     fn write_back(&self) -> Result<()> {
+        self.check_process()?;
         if let Some(error) = self.health.failure() {
             return Err(error.clone());
         }
@@ -137,6 +138,7 @@ impl Volume {
 
     /// Returns when the given generation is durable.
     pub(crate) fn commit_generation(&self, wanted: u64) -> Result<()> {
+        self.check_process()?;
         let turn = &self.committer.sync_turn;
         let is_done = || self.health.failure().is_some() || self.log.committed() >= wanted;
         let Some(taken) = turn.take_unless(is_done) else {
@@ -183,6 +185,7 @@ impl Volume {
     /// says no: it is asked under the lock, before which others may have committed. They may
     /// between two of them, too.
     fn commit_oldest(&self, is_wanted: impl Fn() -> bool) -> Result<bool> {
+        self.check_process()?;
         let mut state = self.committer.lock.lock();
         if let Some(error) = self.health.failure() {
             return Err(error.clone());

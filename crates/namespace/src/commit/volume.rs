@@ -34,6 +34,8 @@ pub struct Volume {
     pub(crate) committer: Committer,
     pub(crate) health: Health,
     pub(crate) freeze: Freeze,
+    /// Who opened it, and has its threads.
+    process: u32,
 }
 
 impl Volume {
@@ -65,12 +67,22 @@ impl Volume {
             gate: BigReader::new(&classes::GATE),
             health: Health::default(),
             freeze: Freeze::new(),
+            process: std::process::id(),
             geometry,
         }
     }
 
     pub(crate) fn block_bytes(&self) -> u64 {
         u64::from(self.geometry.block_size_bytes)
+    }
+
+    /// EIO in a process that was forked since: it has a copy of what its parent goes on to change,
+    /// and none of the threads.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        match self.process == std::process::id() {
+            true => Ok(()),
+            false => Err(Error::Io("another process opened the file system".into())),
+        }
     }
 
     /// Takes note of how a commit ended.

@@ -8,7 +8,10 @@ impl Namespace {
     /// Ends the namespace: what has neither name nor user is freed, everything is committed and
     /// the store is closed. Later operations fail with EIO. May be called again, by any thread:
     /// each call returns when that is done, with what it came to.
+    ///
+    /// EIO in a process that was forked since; nothing is written then.
     pub fn shut_down(&self) -> Result<()> {
+        self.check_process()?;
         self.committer.end.get_or_init(|| self.end()).clone()
     }
 
