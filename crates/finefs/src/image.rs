@@ -101,9 +101,13 @@ impl ImageOptions {
         self
     }
 
-    /// Longest time between a change and its commit.
+    /// Longest time between a change and its commit; 5 s at first, and for zero, as with ext4's
+    /// `commit=0`.
     pub fn commit_interval(mut self, interval: Duration) -> ImageOptions {
-        self.namespace.commit_interval = interval;
+        self.namespace.commit_interval = match interval.is_zero() {
+            true => Options::default().commit_interval,
+            false => interval.min(NEVER),
+        };
         self
     }
 
@@ -293,6 +297,11 @@ impl Disk {
     pub fn of(device: Arc<dyn BlockDevice>) -> Disk {
         let claim = None;
         Disk { device, claim }
+    }
+
+    /// What keeps others from it.
+    pub(crate) fn claim(&self) -> Option<&Claim> {
+        self.claim.as_ref()
     }
 
     /// All of its bytes.

@@ -255,6 +255,21 @@ fn it_is_told_that_an_image_is_quiet() {
     fs.close().unwrap();
 }
 
+/// Never and at once are no intervals: the one is long, the other is the usual one.
+#[test]
+fn any_interval_between_commits_will_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = make(directory.path(), "ext4");
+    for (name, interval) in [("never", Duration::MAX), ("at once", Duration::ZERO)] {
+        let options = ImageOptions::new().commit_interval(interval);
+        let fs = options.open(&image).unwrap();
+        fs.write(name, "text").unwrap();
+        fs.sync().unwrap();
+        fs.close().unwrap();
+    }
+    assert_clean(&image);
+}
+
 /// df(1) counts what was removed at once, whether or not a commit has given it back; and not twice
 /// after that.
 #[test]
