@@ -59,7 +59,7 @@ fn open(image: &OsStr, journal: Option<&OsStr>, flags: u32) -> Result<Fs> {
     let journals = journal.into_iter().map(PathBuf::from).collect();
     let fs = Images::new(None)
         .with_journals(journals)
-        .open(&address, access)?;
+        .open_only(&address, access)?;
     Ok(Fs { fs })
 }
 

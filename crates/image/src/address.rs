@@ -186,6 +186,8 @@ pub struct Images {
     open: Vec<Open>,
     /// Those that partitions are open of.
     disks: Vec<Whole>,
+    /// Nothing is opened after the first: its close ends the use of its disk.
+    opens_one: bool,
 }
 
 /// A disk as a whole: two partitions of it cannot each lock it.
@@ -213,6 +215,7 @@ impl Images {
             wait: Duration::ZERO,
             open: Vec::new(),
             disks: Vec::new(),
+            opens_one: false,
         }
     }
 
@@ -247,6 +250,16 @@ impl Images {
     pub fn open(&mut self, address: &Address, access: Access) -> Result<FileSystem> {
         self.source(&address.image, access)
             .map(|source| source.fs.clone())
+    }
+
+    /// The file system at an address, when no other is used. Closing it lets others have its disk,
+    /// too, where it is one of the disk's partitions.
+    pub fn open_only(self, address: &Address, access: Access) -> Result<FileSystem> {
+        let mut images = Images {
+            opens_one: true,
+            ..self
+        };
+        images.open(address, access)
     }
 
     /// The directory at an address.
@@ -348,6 +361,7 @@ impl Images {
         let options = keys.fold(options, ImageOptions::key);
         let options = options.encryption_by(self.encryption.clone());
         match is_part {
+            true if self.opens_one => options.open_alone_on(self.disk(path, canonical, access)?),
             true => options.open_on(self.disk(path, canonical, access)?),
             false => options.open(path),
         }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use finefs_image::{Access, Address, Images};
+
 use crate::support::{Place, assert_clean, run};
 
 /// A server in this test, which ends with it.
@@ -347,6 +349,28 @@ fn conversions_hold_the_same_bytes() {
         let taken = fs::metadata(place.path(name)).unwrap().blocks() * 512;
         assert!(taken < 16 << 20, "{name}: {taken}");
     }
+}
+
+/// What was closed keeps nobody from the disk, though a file of it is still open.
+#[test]
+fn a_closed_partition_gives_its_disk_back() {
+    let place = Place::new();
+    place.image("raw", "ext4", 16);
+    place.ok(&["convert", "-q", "--gpt", "raw", "disk.img"]);
+    let address = Address {
+        image: format!("{}@p1", place.path("disk.img").display()).into(),
+        path: "/".into(),
+    };
+    let mut held = Vec::new();
+    for name in ["a", "b"] {
+        let fs = Images::new(None)
+            .open_only(&address, Access::Write)
+            .unwrap();
+        held.push(fs.create(name).unwrap());
+        fs.close().unwrap();
+    }
+    drop(held);
+    assert_eq!(place.ok(&["ls", "disk.img@p1:/"]), "a\nb\nlost+found\n");
 }
 
 #[test]
