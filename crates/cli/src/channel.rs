@@ -585,12 +585,11 @@ impl Channel {
     fn try_connect(&self) -> io::Result<UnixStream> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for place in &self.places {
-            let path = place.join(&self.name);
-            let verified = verify(place, self.owner).map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => error,
-                _ => io::Error::other(format!("{}: {error}", place.display())),
-            });
-            match verified.and_then(|()| connect(&path, PATIENCE)) {
+            // Where others can write no server is; `describe` names such a place.
+            if verify(place, self.owner).is_err() {
+                continue;
+            }
+            match connect(&place.join(&self.name), PATIENCE) {
                 Ok(stream) => {
                     let peer = rustix::net::sockopt::socket_peercred(&stream)?;
                     if peer.uid == self.owner {
@@ -607,15 +606,22 @@ impl Channel {
 
     fn describe(&self, error: &io::Error) -> String {
         if is_absent(error) {
-            let places: Vec<_> = self
-                .places
-                .iter()
-                .map(|p| p.display().to_string())
+            let names: Vec<_> = (self.places.iter())
+                .map(|place| place.display().to_string())
                 .collect();
-            return format!(
+            let mut said = format!(
                 "its server does not answer: it has ended, or has no socket in {}",
-                places.join(" or ")
+                names.join(" or ")
             );
+            for (place, name) in self.places.iter().zip(names) {
+                match verify(place, self.owner) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        said += &format!("; {name}: {error}");
+                    }
+                    _ => {}
+                }
+            }
+            return said;
         }
         match error.kind() {
             io::ErrorKind::PermissionDenied => "another user answers in its server's place".into(),

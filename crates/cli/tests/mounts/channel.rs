@@ -127,6 +127,7 @@ fn the_socket_is_where_only_its_user_can_write() {
         test "$(echo "$said" | grep -c "no top, no freeze: .*/tmp/finefs-65534: belongs to another user")" = 1
         test "$(echo "$said" | wc -l)" = 1
         echo works > mnt/file 2>/dev/null || user sh -c 'echo works > mnt/file'
+        refused "does not answer" user ./finefs top -n 1 mnt
         refused "/tmp/finefs-65534: belongs to another user" user ./finefs top -n 1 mnt
         user ./finefs umount mnt
     "#;
