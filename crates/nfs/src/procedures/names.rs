@@ -246,6 +246,10 @@ pub(super) fn make_symlink(
     let wanted = arguments::attributes(reader)?;
     let target = arguments::name(reader)?;
     context.make(handle, out, |directory| {
+        // A path has none, and formats differ in where a target with one ends.
+        if target.contains(&0) {
+            return Err(Error::Invalid.into());
+        }
         let namespace = &context.export.namespace;
         let made = namespace.make_symlink(&context.caller, directory.ino(), name, target)?;
         let owner = SetAttributes {

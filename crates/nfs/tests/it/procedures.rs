@@ -168,6 +168,21 @@ fn names_are_linked_renamed_and_resolved() {
     let target: READLINK3res<'static> = unpacked(&result);
     assert_eq!(*target.unwrap().data.0, *b"one/file");
 
+    let with_nul = SYMLINK3args {
+        where_: place(&root, "with-nul"),
+        symlink: symlinkdata3 {
+            symlink_attributes: sattr3::default(),
+            symlink_data: nfspath3(Opaque::borrowed(b"one\0/file")),
+        },
+    };
+    let refused: SYMLINK3res = client.call(procedure::SYMLINK, &with_nul);
+    assert!(matches!(
+        refused,
+        SYMLINK3res::Err((nfsstat3::NFS3ERR_INVAL, _))
+    ));
+    let there = client.lookup(&root, "with-nul").unwrap_err();
+    assert_eq!(there, nfsstat3::NFS3ERR_NOENT);
+
     let file = client.make_file(&one, "file");
     let link = LINK3args {
         file: file.clone(),
