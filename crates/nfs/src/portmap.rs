@@ -162,12 +162,12 @@ impl Map {
                 arguments.u32(word);
             }
             // One that is left from before is not replaced.
-            let of_before = call_on(&mut reserved()?, rpcbind, UNSET, arguments.bytes());
+            let of_before = call_on(reserved()?, rpcbind, UNSET, arguments.bytes());
             if !is_known {
                 continue;
             }
             of_before?;
-            let done = call_on(&mut reserved()?, rpcbind, SET, arguments.bytes())?;
+            let done = call_on(reserved()?, rpcbind, SET, arguments.bytes())?;
             if Reader::new(&done).bool() != Ok(true) {
                 return Err(io::Error::other(format!(
                     "rpcbind refuses program {}",

@@ -2,8 +2,9 @@
 //!
 //! Each message has a time from which on it is due. One that cannot be delivered comes back later.
 //! While a thread talks to a client it has that client for itself: a client that does not answer
-//! keeps one thread, and no more, for as long as [`PATIENCE`](crate::calls::PATIENCE) says; and it
-//! is tried again the later, the longer it has not answered.
+//! keeps one thread, and no more, for twice as long as [`PATIENCE`](crate::calls::PATIENCE) says,
+//! which is also the longest that the end of the server waits for it; and it is tried again the
+//! later, the longer it has not answered.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

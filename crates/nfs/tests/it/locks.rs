@@ -445,6 +445,34 @@ fn who_waits_in_one_thread_and_tries_in_another_is_denied_and_waits_on() {
     server.stop();
 }
 
+/// It answers, and never comes to an end of it: the server ends all the same.
+#[test]
+fn a_client_whose_answer_does_not_end_keeps_no_server_from_its_end() {
+    let listener = TcpListener::bind((HERE, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (called, is_called) = channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        called.send(()).unwrap();
+        // Fragments without content, none of them the last.
+        while stream.write_all(&[0; 4]).is_ok() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let (server, _namespace, mut client, file) = start(port);
+    let (first, second) = (owner("a", 1, &file), owner("b", 2, &file));
+    assert_eq!(client.try_lock(&first, (0, 0)), GRANTED);
+    assert_eq!(client.wait(&second, (5, 5)), BLOCKED);
+    client.unlock(&first, (0, 0));
+    is_called.recv_timeout(PATIENCE).expect("it is called");
+    let (ended, has_ended) = channel();
+    std::thread::spawn(move || {
+        server.stop();
+        ended.send(()).unwrap();
+    });
+    has_ended.recv_timeout(PATIENCE).expect("the server ends");
+}
+
 #[test]
 fn an_owner_does_not_wait_for_itself() {
     let (server, _namespace, mut client, file) = start(1);
