@@ -91,7 +91,7 @@ pub(super) fn write(
             namespace.remove_privileges_unless_root(caller, ino, change, is_in_group)?;
             Ok(namespace.write(ino, offset, data)?)
         },
-        |held| match stable {
+        |held, _| match stable {
             UNSTABLE => Ok(()),
             DATA_SYNC => context.sync(held.ino(), SyncScope::Data),
             _ => context.sync(held.ino(), SyncScope::All),
@@ -135,7 +135,7 @@ pub(super) fn commit(
             ),
             Err(error) => (super::results::Wcc::default(), Err(error.into())),
         },
-        Ok(()) => context.change_then(handle, nothing, |held| {
+        Ok(()) => context.change_then(handle, nothing, |held, ()| {
             context.sync(held.ino(), SyncScope::All)
         }),
     };

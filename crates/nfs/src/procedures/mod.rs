@@ -182,7 +182,7 @@ impl Context<'_> {
         handle: &[u8],
         change: impl FnOnce(&Held<'e>) -> Result<T, Failed>,
     ) -> (Wcc, Result<T, Failed>) {
-        self.change_then(handle, change, |held| self.settle(held.ino()))
+        self.change_then(handle, change, |held, _| self.settle(held.ino()))
     }
 
     /// The same where that is all, and writes the result.
@@ -197,12 +197,13 @@ impl Context<'_> {
         put_wcc(out, self.export, &wcc);
     }
 
-    /// Changes what a handle names, and then does `finish` when that has succeeded.
+    /// Changes what a handle names, and then does `finish` with the outcome when that has
+    /// succeeded.
     fn change_then<'e, T>(
         &'e self,
         handle: &[u8],
         change: impl FnOnce(&Held<'e>) -> Result<T, Failed>,
-        finish: impl FnOnce(&Held<'e>) -> Result<(), Failed>,
+        finish: impl FnOnce(&Held<'e>, &T) -> Result<(), Failed>,
     ) -> (Wcc, Result<T, Failed>) {
         let held = match self.export.hold(handle) {
             Ok(held) => held,
@@ -219,7 +220,7 @@ impl Context<'_> {
             before: under_way.is_alone().then_some(before),
         };
         drop(under_way);
-        let result = changed.and_then(|changed| finish(&held).map(|()| changed));
+        let result = changed.and_then(|changed| finish(&held, &changed).map(|()| changed));
         (wcc, result)
     }
 

@@ -81,6 +81,13 @@ impl Verifier {
     }
 }
 
+/// What a name names after CREATE and its like.
+struct Made<'e> {
+    held: Held<'e>,
+    /// Something was set on it that the change of its name does not make durable.
+    is_set: bool,
+}
+
 impl<'e> Context<'e> {
     /// What a name names.
     fn find(&self, directory: &Held<'_>, name: &[u8]) -> Result<Held<'e>, Failed> {
@@ -96,7 +103,7 @@ impl<'e> Context<'e> {
         place: (&Held<'_>, &[u8]),
         made: Attributes,
         wanted: &SetAttributes,
-    ) -> Result<Held<'e>, Failed> {
+    ) -> Result<Made<'e>, Failed> {
         let made = Held::new(&self.export.namespace, made);
         let may_choose = self.caller.uid == 0;
         let rest = SetAttributes {
@@ -118,7 +125,10 @@ impl<'e> Context<'e> {
                 return Err(failed);
             }
         }
-        Ok(made)
+        Ok(Made {
+            held: made,
+            is_set: !is_empty,
+        })
     }
 
     /// Removes what was just made, unless the name names something else by now.
@@ -138,7 +148,7 @@ impl<'e> Context<'e> {
         }
     }
 
-    fn create(&self, directory: &Held<'_>, name: &[u8], how: &How) -> Result<Held<'e>, Failed> {
+    fn create(&self, directory: &Held<'_>, name: &[u8], how: &How) -> Result<Made<'e>, Failed> {
         let namespace = &self.export.namespace;
         let wanted = match how {
             How::Unchecked(wanted) | How::Guarded(wanted) => *wanted,
@@ -160,7 +170,7 @@ impl<'e> Context<'e> {
                 Err(Failed::Error(Error::NotFound)) => continue,
                 there => there?,
             };
-            return match how {
+            let is_set = match how {
                 How::Unchecked(_) if there.attributes.kind == FileKind::Regular => {
                     if wanted.size_bytes.is_some() {
                         let size = SetAttributes {
@@ -170,11 +180,16 @@ impl<'e> Context<'e> {
                         let _change = self.export.changes.begin(there.ino());
                         set(self, &there, &size)?;
                     }
-                    Ok(there)
+                    wanted.size_bytes.is_some()
                 }
-                How::Exclusive(verifier) if verifier.is_of(&there.attributes) => Ok(there),
-                _ => Err(Error::Exists.into()),
+                // The call that set it may not have been answered.
+                How::Exclusive(verifier) if verifier.is_of(&there.attributes) => true,
+                _ => return Err(Error::Exists.into()),
             };
+            return Ok(Made {
+                held: there,
+                is_set,
+            });
         }
         Err(Error::Exists.into())
     }
@@ -184,13 +199,21 @@ impl<'e> Context<'e> {
         &self,
         handle: &[u8],
         out: &mut Writer,
-        make: impl FnOnce(&Held<'_>) -> Result<Held<'e>, Failed>,
+        make: impl FnOnce(&Held<'_>) -> Result<Made<'e>, Failed>,
     ) {
-        let (wcc, made) = self.change(handle, make);
+        let (wcc, made) = self.change_then(handle, make, |directory, made| {
+            self.settle(directory.ino())?;
+            // Mostly the commit that the directory was in has this as well. In the other order
+            // names that others make meanwhile would have to be waited for.
+            match made.is_set {
+                true => self.settle(made.held.ino()),
+                false => Ok(()),
+            }
+        });
         match made {
             Ok(made) => {
                 out.u32(status::OK);
-                put_made(out, self.export, &made.now());
+                put_made(out, self.export, &made.held.now());
             }
             Err(failed) => out.u32(self.status(&failed)),
         }

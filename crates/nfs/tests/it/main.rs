@@ -1,6 +1,7 @@
 //! The server, by a client of the tests.
 
 mod client;
+mod crash;
 mod exports;
 mod failing;
 mod locks;
