@@ -15,6 +15,10 @@
 //! 3. A host that is noted (`is_noted`) is in the monitor's file. The mark is taken off before
 //!    anybody looks whether the host has owners or reservations, and who has counted a new one
 //!    looks for the mark afterwards. So one of the two sees the other.
+//! 4. The state of a host is a number that grows with each start of the client (NSM): the one in
+//!    which the host got the first of its locks, or a later one that its monitor told, at which the
+//!    locks of before were dropped. Where neither is known it is 0, and any state that is told is
+//!    news.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,7 +26,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use finefs_locks::Mutex;
 use finefs_namespace::Ino;
@@ -46,6 +50,8 @@ pub(crate) struct Host {
     reservations: AtomicUsize,
     /// See invariant 3.
     is_noted: AtomicBool,
+    /// See invariant 4.
+    state: AtomicU32,
 }
 
 impl Host {
@@ -57,7 +63,26 @@ impl Host {
             owners: AtomicUsize::new(0),
             reservations: AtomicUsize::new(0),
             is_noted: AtomicBool::new(false),
+            state: AtomicU32::new(0),
         }
+    }
+
+    /// It asks for a lock in this state, having no others. States of hosts that run are odd; others
+    /// are sent by clients that do not know theirs.
+    fn begins_in(&self, state: u32) {
+        if !state.is_multiple_of(2) {
+            self.state.store(state, Ordering::SeqCst);
+        }
+    }
+
+    /// Its monitor tells a state; true when it has started anew since it got its locks. Whoever may
+    /// not tell it for the machine (`is_sure`) leaves what is known as it is.
+    pub(super) fn has_started_anew(&self, state: u32, is_sure: bool) -> bool {
+        let known = match is_sure {
+            true => self.state.swap(state, Ordering::SeqCst),
+            false => self.state.load(Ordering::SeqCst),
+        };
+        state == 0 || known != state
     }
 
     /// True when it may have locks or share reservations.
@@ -159,12 +184,13 @@ impl Hosts {
         &self.shards[owner as usize % SHARDS]
     }
 
-    /// The owner is about to ask for a lock on a file. Gives its host, which is to be noted by the
-    /// monitor before it gets one.
+    /// The owner is about to ask for a lock on a file. Its host is in this state, of which 0 says
+    /// nothing. Gives the host, which is to be noted by the monitor before the owner gets a lock.
     pub(super) fn begin(
         &self,
         owner: u64,
         (address, server, host_name): (IpAddr, IpAddr, &[u8]),
+        state: u32,
         (svid, name): (u32, &[u8]),
         file: File,
     ) -> Result<Arc<Host>, Full> {
@@ -179,6 +205,9 @@ impl Hosts {
                 if before >= OWNERS_MAX {
                     host.owners.fetch_sub(1, Ordering::SeqCst);
                     return Err(Full);
+                }
+                if before == 0 && host.reservations.load(Ordering::SeqCst) == 0 {
+                    host.begins_in(state);
                 }
                 place.insert(Owner {
                     host,
@@ -327,8 +356,13 @@ mod tests {
     };
 
     fn begin(hosts: &Hosts, svid: u32) -> (u64, Arc<Host>) {
+        begin_in(hosts, svid, 0)
+    }
+
+    fn begin_in(hosts: &Hosts, svid: u32, state: u32) -> (u64, Arc<Host>) {
         let owner = hosts.number(ADDRESS, b"name", svid);
-        let begun = hosts.begin(owner, (ADDRESS, ADDRESS, b"name"), (svid, b"oh"), FILE);
+        let host = (ADDRESS, ADDRESS, &b"name"[..]);
+        let begun = hosts.begin(owner, host, state, (svid, b"oh"), FILE);
         (owner, begun.ok().unwrap())
     }
 
@@ -362,6 +396,36 @@ mod tests {
         drop(second);
         assert!(hosts.to_be_noted().is_empty());
         assert_eq!(hosts.at(ADDRESS).len(), 1);
+    }
+
+    #[test]
+    fn the_state_is_that_of_the_first_lock() {
+        let hosts = Hosts::new();
+        let reserving = hosts.reserving((ADDRESS, ADDRESS, b"name")).ok().unwrap();
+        let (owner, host) = begin_in(&hosts, 1, 5);
+        // It may have reserved in another.
+        assert!(host.has_started_anew(5, true));
+        assert!(!host.has_started_anew(5, true));
+        assert!(host.has_started_anew(7, false));
+        assert!(!host.has_started_anew(5, true));
+        drop(reserving);
+        begin_in(&hosts, 2, 9);
+        assert!(!host.has_started_anew(5, true), "it has locks of before");
+        for svid in [1, 2] {
+            let owner = hosts.number(ADDRESS, b"name", svid);
+            hosts.end(owner, FILE);
+            hosts.tidy(owner, FILE, 1);
+        }
+        assert!(hosts.owner(owner).is_none());
+        // A client that does not know its own.
+        begin_in(&hosts, 1, 8);
+        assert!(!host.has_started_anew(5, true));
+        hosts.end(owner, FILE);
+        hosts.tidy(owner, FILE, 1);
+        begin_in(&hosts, 1, 9);
+        assert!(!host.has_started_anew(9, true));
+        assert!(host.has_started_anew(0, true));
+        assert!(host.has_started_anew(0, true));
     }
 
     #[test]

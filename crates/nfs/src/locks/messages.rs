@@ -86,6 +86,8 @@ pub(super) struct Asks<'a> {
     pub lock: Lock<'a>,
     /// The client had it before the server was started.
     pub is_reclaim: bool,
+    /// The state of the client's monitor, as it says; 0 where a procedure does not tell.
+    pub state: u32,
 }
 
 /// Which of its items a procedure has.
@@ -108,16 +110,17 @@ impl<'a> Asks<'a> {
         };
         let lock = Lock::read(reader)?;
         let is_reclaim = form == Form::Lock && reader.bool()?;
-        if form == Form::Lock {
-            // The client's NSM state, which its monitor tells with its name as well.
-            reader.u32()?;
-        }
+        let state = match form {
+            Form::Lock => reader.u32()?,
+            _ => 0,
+        };
         Ok(Asks {
             cookie,
             is_blocking,
             kind,
             lock,
             is_reclaim,
+            state,
         })
     }
 }

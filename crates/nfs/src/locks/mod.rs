@@ -143,10 +143,7 @@ impl Locking {
             22 => self.answer(client, 2, reader, out),
             // FREE_ALL
             23 => messages::read_notify(reader).map(|name| {
-                let may_free = |file: File| {
-                    let export = self.exports.get(file.export);
-                    export.is_some_and(|it| it.admits_call(client.address, client.port))
-                };
+                let may_free = |file| self.may_free(client, file);
                 self.free(client.address, name, may_free);
             }),
             _ => return Err(Rejection::ProcedureUnavailable),
@@ -173,8 +170,8 @@ impl Locking {
             // SM_NOTIFY
             6 => {
                 let change = messages::read_state_change(reader);
-                let (name, _) = change.map_err(|Garbage| Rejection::Garbage)?;
-                self.started_anew(client.address, name);
+                let (name, state) = change.map_err(|Garbage| Rejection::Garbage)?;
+                self.started_anew(client, name, state);
             }
             _ => return Err(Rejection::ProcedureUnavailable),
         }
@@ -290,9 +287,12 @@ impl Locking {
             return Ok(status);
         }
         let host = (client.address, client.server, asks.lock.name);
-        let begun = self
-            .hosts
-            .begin(owner, host, (asks.lock.svid, asks.lock.owner), file);
+        let state = match self.speaks_for_machine(client) {
+            true => asks.state,
+            false => 0,
+        };
+        let who = (asks.lock.svid, asks.lock.owner);
+        let begun = self.hosts.begin(owner, host, state, who, file);
         let host = match begun {
             Ok(host) => host,
             Err(hosts::Full) => return Ok(messages::NO_LOCKS),
@@ -504,6 +504,22 @@ impl Locking {
         }
     }
 
+    /// True where the export of a file admits the call by which its client's locks are to be
+    /// dropped.
+    fn may_free(&self, client: &Client<'_>, file: File) -> bool {
+        let export = self.exports.get(file.export);
+        export.is_some_and(|it| it.admits_call(client.address, client.port))
+    }
+
+    /// True where no export that is for the client refuses the port of a call: any user of the
+    /// client has others.
+    fn speaks_for_machine(&self, client: &Client<'_>) -> bool {
+        let mut exports = self.exports.all().iter();
+        exports.all(|export| {
+            export.admits_call(client.address, client.port) || !export.admits(client.address)
+        })
+    }
+
     /// Drops all locks of a client on the files that are meant.
     fn free(&self, address: IpAddr, name: &[u8], is_meant: impl Fn(File) -> bool) {
         let is_it = |host: &hosts::Host| host.address == address && *host.name == *name;
@@ -549,18 +565,21 @@ impl Locking {
         }
     }
 
-    /// A client's monitor says that it was started anew. It may call itself otherwise there, with
-    /// its domain or without.
-    fn started_anew(&self, address: IpAddr, name: &[u8]) {
+    /// A client's monitor says that it was started anew, and repeats it until it is sure that it is
+    /// heard. It may call itself otherwise there, with its domain or without.
+    fn started_anew(&self, client: &Client<'_>, name: &[u8], state: u32) {
         let first = |name: &[u8]| {
             let first = name.split(|byte| *byte == b'.').next();
             first.unwrap_or_default().to_ascii_lowercase()
         };
-        let hosts = self.hosts.at(address);
+        let is_sure = self.speaks_for_machine(client);
+        let hosts = self.hosts.at(client.address);
         let is_only = hosts.len() == 1;
         for host in hosts {
-            if is_only || first(&host.name) == first(name) {
-                self.free(address, &host.name, |_| true);
+            let is_it = is_only || first(&host.name) == first(name);
+            if is_it && host.has_started_anew(state, is_sure) {
+                let may_free = |file| self.may_free(client, file);
+                self.free(client.address, &host.name, may_free);
             }
         }
     }

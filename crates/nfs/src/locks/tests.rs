@@ -1,5 +1,5 @@
-//! Calls of the lock manager without a socket: what the port decides, and a file of clients that
-//! cannot be written.
+//! Calls of the lock manager without a socket: what the port decides, what a monitor tells, and a
+//! file of clients that cannot be written.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -17,6 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const LOCK: u32 = 2;
 const FREE_ALL: u32 = 23;
+/// Of the monitor.
+const NOTIFY: u32 = 6;
+/// The state of a client when it locks, and after its next start.
+const STATE: u32 = 1;
+const NEXT_STATE: u32 = 3;
 
 /// A port that only root of a client has, and one that any user has.
 const ROOTS_PORT: u16 = 1023;
@@ -58,6 +63,17 @@ impl Fixture {
 
     /// What a procedure answers.
     fn run(&self, port: u16, procedure: u32, arguments: &[u8]) -> Vec<u8> {
+        self.run_by(port, |client, out| {
+            let mut reader = Reader::new(arguments);
+            self.locking.run(client, procedure, &mut reader, out)
+        })
+    }
+
+    fn run_by(
+        &self,
+        port: u16,
+        run: impl FnOnce(&Client<'_>, &mut Writer) -> std::result::Result<(), Rejection>,
+    ) -> Vec<u8> {
         let credential = Credential::User {
             uid: 0,
             gid: 0,
@@ -70,9 +86,7 @@ impl Fixture {
             credential: &credential,
         };
         let mut out = Writer::default();
-        let mut reader = Reader::new(arguments);
-        let run = self.locking.run(&client, procedure, &mut reader, &mut out);
-        assert!(run.is_ok());
+        assert!(run(&client, &mut out).is_ok());
         out.bytes().to_vec()
     }
 
@@ -82,6 +96,10 @@ impl Fixture {
     }
 
     fn lock_by(&self, port: u16, svid: u32, is_exclusive: bool) -> u32 {
+        self.lock_in(STATE, port, svid, is_exclusive)
+    }
+
+    fn lock_in(&self, state: u32, port: u16, svid: u32, is_exclusive: bool) -> u32 {
         let mut arguments = Writer::default();
         arguments.opaque(b"");
         arguments.bool(false);
@@ -93,7 +111,7 @@ impl Fixture {
         arguments.u64(0);
         arguments.u64(0);
         arguments.bool(false);
-        arguments.u32(1);
+        arguments.u32(state);
         let answer = self.run(port, LOCK, arguments.bytes());
         // Behind the cookie.
         u32::from_be_bytes(answer[4..8].try_into().unwrap())
@@ -105,6 +123,23 @@ impl Fixture {
         arguments.opaque(b"client");
         arguments.u32(1);
         assert!(self.run(port, FREE_ALL, arguments.bytes()).is_empty());
+    }
+
+    /// Its monitor says so.
+    fn notify(&self, port: u16, state: u32) {
+        let mut arguments = Writer::default();
+        arguments.opaque(b"client");
+        arguments.u32(state);
+        let answer = self.run_by(port, |client, out| {
+            let mut reader = Reader::new(arguments.bytes());
+            self.locking.run_monitor(client, NOTIFY, &mut reader, out)
+        });
+        assert!(answer.is_empty());
+    }
+
+    /// How many owners have locks.
+    fn held(&self) -> usize {
+        self.locking.held().len()
     }
 }
 
@@ -163,9 +198,67 @@ fn who_has_any_port_neither_locks_nor_frees_where_the_export_says_so() {
     assert_eq!(fixture.locking.held().len(), 1);
     fixture.free_all(ROOTS_PORT);
     assert!(fixture.locking.held().is_empty());
+    assert_eq!(fixture.lock_by(ROOTS_PORT, 1, true), messages::GRANTED);
+    fixture.notify(ANYBODYS_PORT, NEXT_STATE);
+    assert_eq!(fixture.held(), 1);
+    // The machine's own monitor, after a user has told the same.
+    fixture.notify(ROOTS_PORT, NEXT_STATE);
+    assert_eq!(fixture.held(), 0);
 
     let fixture = Fixture::new(ExportOptions::default(), None);
     assert_eq!(fixture.lock_by(ANYBODYS_PORT, 1, true), messages::GRANTED);
     fixture.free_all(ANYBODYS_PORT);
     assert!(fixture.locking.held().is_empty());
+    assert_eq!(fixture.lock_by(ANYBODYS_PORT, 1, true), messages::GRANTED);
+    fixture.notify(ANYBODYS_PORT, NEXT_STATE);
+    assert_eq!(fixture.held(), 0);
+}
+
+/// Datagrams are sent again, and sm-notify tells a host by all its names.
+#[test]
+fn a_monitor_that_repeats_itself_frees_nothing() {
+    let fixture = Fixture::new(ExportOptions::default(), None);
+    assert_eq!(fixture.lock(1, false), messages::GRANTED);
+    fixture.notify(ROOTS_PORT, NEXT_STATE);
+    assert_eq!(fixture.held(), 0);
+    let lock_in = |state, svid| fixture.lock_in(state, ROOTS_PORT, svid, false);
+    assert_eq!(lock_in(NEXT_STATE, 1), messages::GRANTED);
+    fixture.notify(ROOTS_PORT, NEXT_STATE);
+    assert_eq!(fixture.held(), 1);
+    let last_state = NEXT_STATE + 2;
+    fixture.notify(ROOTS_PORT, last_state);
+    assert_eq!(fixture.held(), 0);
+    // The server, which was started anew, has heard nothing yet: the first lock tells it.
+    let fixture = Fixture::new(ExportOptions::default(), None);
+    let lock_in = |state, svid| fixture.lock_in(state, ROOTS_PORT, svid, false);
+    assert_eq!(lock_in(NEXT_STATE, 1), messages::GRANTED);
+    fixture.notify(ROOTS_PORT, NEXT_STATE);
+    assert_eq!(fixture.held(), 1);
+    // A lock that comes before the monitor's word does not keep those of before.
+    assert_eq!(lock_in(last_state, 2), messages::GRANTED);
+    fixture.notify(ROOTS_PORT, last_state);
+    assert_eq!(fixture.held(), 0);
+}
+
+/// Where one of several exports believes any user, what such a user says of the machine's state is
+/// not believed for the others.
+#[test]
+fn the_state_of_a_client_is_what_its_root_says() {
+    let fixture = Fixture::new(
+        ExportOptions {
+            needs_reserved_port: true,
+            ..ExportOptions::default()
+        },
+        None,
+    );
+    let says = |port| {
+        let credential = Credential::Nobody;
+        fixture.locking.speaks_for_machine(&Client {
+            address: HERE,
+            server: HERE,
+            port,
+            credential: &credential,
+        })
+    };
+    assert!(says(ROOTS_PORT) && !says(ANYBODYS_PORT));
 }
