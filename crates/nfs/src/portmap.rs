@@ -145,37 +145,63 @@ impl Map {
         out.bool(false);
     }
 
-    /// Makes the programs known to the rpcbind of this machine; or no longer known.
-    pub(crate) fn register(&self, is_known: bool) -> io::Result<()> {
+    /// Makes the programs known to the rpcbind of this machine; all of them, or none.
+    pub(crate) fn register(&self) -> io::Result<()> {
+        self.register_by(&reserved)
+    }
+
+    /// The programs are no longer known to the rpcbind of this machine.
+    pub(crate) fn unregister(&self) -> io::Result<()> {
+        self.unregister_by(&reserved)
+    }
+
+    fn register_by(&self, connect: Connect<'_>) -> io::Result<()> {
+        // What is left from before is not replaced.
+        self.unregister_by(connect)?;
+        let set = self.0.iter().try_for_each(|entry| {
+            let program = entry.program;
+            let refused = || io::Error::other(format!("rpcbind refuses program {program}"));
+            let is_set = entry.tell(connect, SET)?;
+            is_set.then_some(()).ok_or_else(refused)
+        });
+        if set.is_err()
+            && let Err(error) = self.unregister_by(connect)
+        {
+            log::warn!("nfs: rpcbind still knows some of the programs: {error}");
+        }
+        set
+    }
+
+    /// UNSET takes a version of a program away for all protocols (RFC 1833, 3.2), so once for each.
+    /// An error of one keeps none of the others.
+    fn unregister_by(&self, connect: Connect<'_>) -> io::Result<()> {
+        let is_same = |one: &Entry, other: &Entry| {
+            (one.program, one.version) == (other.program, other.version)
+        };
+        let versions = self.0.chunk_by(is_same);
+        let unset = versions.map(|protocols| protocols[0].tell(connect, UNSET).map(drop));
+        let outcomes: Vec<io::Result<()>> = unset.collect();
+        outcomes.into_iter().collect()
+    }
+}
+
+/// Connects to an rpcbind.
+type Connect<'c> = &'c dyn Fn() -> io::Result<TcpStream>;
+
+impl Entry {
+    /// Tells rpcbind to SET or UNSET it; true when it has.
+    fn tell(&self, connect: Connect<'_>, procedure: u32) -> io::Result<bool> {
         let rpcbind = Program {
             number: PORTMAP,
             version: 2,
         };
-        for entry in &self.0 {
-            let mut arguments = Writer::default();
-            for word in [
-                entry.program,
-                entry.version,
-                entry.protocol,
-                entry.port.into(),
-            ] {
-                arguments.u32(word);
-            }
-            // One that is left from before is not replaced.
-            let of_before = call_on(reserved()?, rpcbind, UNSET, arguments.bytes());
-            if !is_known {
-                continue;
-            }
-            of_before?;
-            let done = call_on(reserved()?, rpcbind, SET, arguments.bytes())?;
-            if Reader::new(&done).bool() != Ok(true) {
-                return Err(io::Error::other(format!(
-                    "rpcbind refuses program {}",
-                    entry.program
-                )));
-            }
+        let mut arguments = Writer::default();
+        for word in [self.program, self.version, self.protocol, self.port.into()] {
+            arguments.u32(word);
         }
-        Ok(())
+        let done = call_on(connect()?, rpcbind, procedure, arguments.bytes())?;
+        let is_done = Reader::new(&done).bool();
+        is_done.map_err(|Garbage| io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -212,7 +238,12 @@ fn universal(address: IpAddr, port: u16) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
     use super::*;
+    use crate::record::put_mark;
 
     #[test]
     fn ports_are_told_in_all_versions() {
@@ -247,5 +278,121 @@ mod tests {
             let out = answer(4, &ask);
             assert_eq!(Reader::new(out.bytes()).opaque(99), Ok(address));
         }
+    }
+
+    /// What rpcbind knows: ports by program, version and protocol.
+    type Known = BTreeMap<[u32; 3], u32>;
+
+    /// An rpcbind that knows this already and refuses one program.
+    fn rpcbind(mut known: Known, refused: u32) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let at = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut head = [0; 44];
+                stream.read_exact(&mut head).unwrap();
+                let word = |at: usize| u32::from_be_bytes(*head[at..].first_chunk().unwrap());
+                let mut call = vec![0; (word(0) & !(1 << 31)) as usize - 40];
+                stream.read_exact(&mut call).unwrap();
+                let mut out = Writer::default();
+                out.u32(0);
+                for word in [word(4), 1, 0, 0, 0, 0] {
+                    out.u32(word);
+                }
+                let mut reader = Reader::new(&call);
+                answer(&mut known, refused, word(24), &mut reader, &mut out);
+                put_mark(out.at(0));
+                stream.write_all(out.bytes()).unwrap();
+            }
+        });
+        at
+    }
+
+    /// SET replaces nothing, and UNSET ignores protocol and port (RFC 1833, 3.2).
+    fn answer(
+        known: &mut Known,
+        refused: u32,
+        procedure: u32,
+        reader: &mut Reader<'_>,
+        out: &mut Writer,
+    ) {
+        let mut asked = || [(); 4].map(|()| reader.u32().unwrap());
+        match procedure {
+            SET => {
+                let [program, version, protocol, port] = asked();
+                let of = [program, version, protocol];
+                let is_set = program != refused && !known.contains_key(&of);
+                if is_set {
+                    known.insert(of, port);
+                }
+                out.bool(is_set);
+            }
+            UNSET => {
+                let [program, version, ..] = asked();
+                let before = known.len();
+                known.retain(|of, _| of[..2] != [program, version]);
+                out.bool(known.len() < before);
+            }
+            _ => {
+                for (of, port) in known {
+                    out.bool(true);
+                    of.iter().chain([&*port]).for_each(|word| out.u32(*word));
+                }
+                out.bool(false);
+            }
+        }
+    }
+
+    /// What it knows of versions of programs.
+    fn known(at: SocketAddr) -> Vec<[u32; 4]> {
+        let program = Program {
+            number: PORTMAP,
+            version: 2,
+        };
+        let stream = TcpStream::connect(at).unwrap();
+        let list = call_on(stream, program, DUMP, &[]).unwrap();
+        let mut reader = Reader::new(&list);
+        let mut known = Vec::new();
+        while reader.bool().unwrap() {
+            known.push([(); 4].map(|()| reader.u32().unwrap()));
+        }
+        known
+    }
+
+    const PORT: u32 = 2049;
+
+    #[test]
+    fn rpcbind_knows_all_programs_for_all_protocols() {
+        // A server that was killed, and another program.
+        let left = [(procedures::PROGRAM, 3), (mount::PROGRAM, 3), (100_011, 1)];
+        let left = left.map(|(program, version)| ([program, version, TCP], 1));
+        let at = rpcbind(Known::from(left), 0);
+        let connect = || TcpStream::connect(at);
+        let map = Map::new(PORT as u16);
+        map.register_by(&connect).unwrap();
+        let other = [100_011, 1, TCP, 1];
+        let expected = [
+            [procedures::PROGRAM, 3, TCP, PORT],
+            [mount::PROGRAM, 3, TCP, PORT],
+            [mount::PROGRAM, 3, UDP, PORT],
+            other,
+            [locks::PROGRAM, 4, TCP, PORT],
+            [locks::PROGRAM, 4, UDP, PORT],
+            [locks::MONITOR_PROGRAM, 1, TCP, PORT],
+            [locks::MONITOR_PROGRAM, 1, UDP, PORT],
+        ];
+        assert_eq!(known(at), expected);
+        map.unregister_by(&connect).unwrap();
+        assert_eq!(known(at), [other]);
+    }
+
+    #[test]
+    fn rpcbind_knows_nothing_of_what_it_does_not_take_whole() {
+        let at = rpcbind(Known::new(), locks::MONITOR_PROGRAM);
+        let map = Map::new(PORT as u16);
+        let error = map.register_by(&|| TcpStream::connect(at)).unwrap_err();
+        assert!(error.to_string().contains("100024"), "{error}");
+        assert!(known(at).is_empty());
     }
 }

@@ -178,7 +178,7 @@ impl Server {
         }
         *self.others.lock() = others;
         if let Some(map) = registered {
-            map.register(true).map_err(|error| {
+            map.register().map_err(|error| {
                 let what = "the rpcbind of this machine does not take the programs";
                 io::Error::new(error.kind(), format!("{what}: {error}"))
             })?;
@@ -210,7 +210,7 @@ impl Server {
 
     /// [`Server::stop`] of one that others still look at.
     pub fn end(&self) {
-        if let Some(Err(error)) = self.registered.as_ref().map(|map| map.register(false)) {
+        if let Some(Err(error)) = self.registered.as_ref().map(portmap::Map::unregister) {
             log::warn!("nfs: rpcbind still knows the programs: {error}");
         }
         self.shared.end_threads();
