@@ -11,7 +11,8 @@
 //! 1. A file on which an owner has or may get a lock stands in the owner's record: it is noted
 //!    before the lock is asked for, and taken out only when nobody asks for one (`under_way`) and
 //!    none was asked for since it was seen without locks (`begun`).
-//! 2. A host has no more than [`OWNERS_MAX`] owners, each no more than [`FILES_MAX`] files.
+//! 2. A host has no more than [`OWNERS_MAX`] owners, each no more than [`FILES_MAX`] files; an
+//!    address no more than [`NAMES_MAX`] hosts.
 //! 3. A host that is noted (`is_noted`) is in the monitor's file. The mark is taken off before
 //!    anybody looks whether the host has owners or reservations, and who has counted a new one
 //!    looks for the mark afterwards. So one of the two sees the other.
@@ -34,8 +35,10 @@ use finefs_namespace::Ino;
 use crate::classes;
 
 const SHARDS: usize = 64;
-/// Hosts that are known. Those without locks make room for others.
+/// Hosts that are known, and those at one address (of a network behind it, say). Those without
+/// locks make room for others.
 const HOSTS_MAX: usize = 4096;
+const NAMES_MAX: usize = 256;
 const OWNERS_MAX: usize = 16384;
 const FILES_MAX: usize = 4096;
 
@@ -240,10 +243,13 @@ impl Hosts {
         if let Some(host) = hosts.get(&key) {
             return Ok(Arc::clone(host));
         }
-        if hosts.len() >= HOSTS_MAX {
+        let at_address =
+            |hosts: &ByName| hosts.keys().filter(|(other, _)| *other == address).count();
+        let is_full = |hosts: &ByName| hosts.len() >= HOSTS_MAX || at_address(hosts) >= NAMES_MAX;
+        if is_full(&hosts) {
             hosts.retain(|_, host| host.may_have_locks() || Arc::strong_count(host) > 1);
         }
-        if hosts.len() >= HOSTS_MAX {
+        if is_full(&hosts) {
             return Err(Full);
         }
         let host = Arc::new(Host::new(address, server, name));
@@ -396,6 +402,23 @@ mod tests {
         drop(second);
         assert!(hosts.to_be_noted().is_empty());
         assert_eq!(hosts.at(ADDRESS).len(), 1);
+    }
+
+    #[test]
+    fn one_address_has_so_many_names() {
+        let hosts = Hosts::new();
+        let reserving = |address, name: usize| {
+            let name = name.to_string();
+            hosts.reserving((address, ADDRESS, name.as_bytes()))
+        };
+        let mut held: Vec<Reserving> = Vec::new();
+        held.extend((0..NAMES_MAX).filter_map(|name| reserving(ADDRESS, name).ok()));
+        assert_eq!(held.len(), NAMES_MAX);
+        assert!(reserving(ADDRESS, NAMES_MAX).is_err());
+        assert!(reserving(ADDRESS, 0).is_ok());
+        assert!(reserving(IpAddr::from([192, 0, 2, 1]), 0).is_ok());
+        held.truncate(NAMES_MAX - 1);
+        assert!(reserving(ADDRESS, NAMES_MAX).is_ok());
     }
 
     #[test]

@@ -321,7 +321,7 @@ impl Locking {
 
     /// Notes a client that is about to get a lock or a share reservation; ENOLCK where that fails.
     fn note(&self, host: &hosts::Host) -> Result<()> {
-        self.monitor.add(host).map_err(|error| {
+        self.monitor.add(host, &self.hosts).map_err(|error| {
             log::error!("nfs: who locks cannot be noted: {error}");
             Error::NoLocks
         })

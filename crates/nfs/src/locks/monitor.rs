@@ -6,7 +6,8 @@
 //! Where a file is given, it names the clients that may have locks, and a number that is odd and
 //! grows with each start (the state of NSM). It is written beside, renamed and made durable before
 //! the first lock of a client is given. So after a crash all who had locks are in it; after a start
-//! without any in it there is no grace period.
+//! without any in it there is no grace period. Clients that have no locks any more stay in it until
+//! the grace period or the server ends, or they become too many.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,8 +19,11 @@ use std::time::{Duration, Instant};
 
 use finefs_locks::Mutex;
 
-use super::hosts::Host;
+use super::hosts::{Host, Hosts};
 use crate::classes;
+
+/// So many clients may be in the file beside twice those that may have locks.
+const WITHOUT_LOCKS_MAX: usize = 64;
 
 /// A client as the file has it: its address, the server's address that it uses, its name.
 type Known = (IpAddr, IpAddr, Vec<u8>);
@@ -77,16 +81,27 @@ impl Monitor {
         self.grace_end
     }
 
-    /// A client gets a lock. Where this fails it must not get one.
-    pub(super) fn add(&self, host: &Host) -> io::Result<()> {
+    /// A client, one of these, gets a lock. Where this fails it must not get one.
+    pub(super) fn add(&self, host: &Host, hosts: &Hosts) -> io::Result<()> {
         if host.is_noted() {
             return Ok(());
         }
         let mut known = self.known.lock();
         if !known.contains(&as_known(host)) {
-            let mut next = known.clone();
+            // Before the end of the grace period some may not have asked yet.
+            let is_overgrown = !self.is_in_grace()
+                && known.len() > 2 * hosts.with_locks().len() + WITHOUT_LOCKS_MAX;
+            let with_locks = match is_overgrown {
+                true => hosts.to_be_noted(),
+                false => Vec::new(),
+            };
+            let mut next = match is_overgrown {
+                true => with_locks.iter().map(|host| as_known(host)).collect(),
+                false => known.clone(),
+            };
             next.insert(as_known(host));
             self.replace(&mut known, next)?;
+            with_locks.iter().for_each(|host| host.mark_noted());
         }
         host.mark_noted();
         Ok(())
@@ -195,7 +210,7 @@ mod tests {
         let address = IpAddr::from([192, 0, 2, 1]);
         let server = IpAddr::from([192, 0, 2, 9]);
         let host = Host::new(address, server, b"a name\n");
-        first.add(&host).unwrap();
+        first.add(&host, &Hosts::new()).unwrap();
         let second = open();
         assert!(second.is_in_grace());
         assert!(second.state > first.state && second.state % 2 == 1);
@@ -227,7 +242,8 @@ mod tests {
             let monitor = Monitor::new(Some(path.clone()), Duration::ZERO).unwrap();
             // A file that is replaced, not written over, stays as it was to who has it open.
             let mut before = File::open(&path).unwrap();
-            monitor.add(&Host::new(address, address, b"a")).unwrap();
+            let host = Host::new(address, address, b"a");
+            monitor.add(&host, &Hosts::new()).unwrap();
             let mut text = String::new();
             before.read_to_string(&mut text).unwrap();
             assert!(!text.contains("192.0.2.1"), "{name}: {text}");
@@ -243,25 +259,50 @@ mod tests {
         let path = place.join("locks");
         std::fs::create_dir(&place).unwrap();
         let open = || Monitor::new(Some(path.clone()), Duration::from_secs(60)).unwrap();
-        let monitor = open();
+        let (monitor, hosts) = (open(), Hosts::new());
         let address = IpAddr::from([192, 0, 2, 1]);
         let [first, second] = ["a", "b"].map(|name| Host::new(address, address, name.as_bytes()));
-        monitor.add(&first).unwrap();
+        monitor.add(&first, &hosts).unwrap();
         // The place is away for a while.
         let elsewhere = directory.path().join("elsewhere");
         std::fs::rename(&place, &elsewhere).unwrap();
         for _ in 0..2 {
-            monitor.add(&second).unwrap_err();
+            monitor.add(&second, &hosts).unwrap_err();
         }
         monitor.keep(|| vec![Arc::new(second)]).unwrap_err();
         std::fs::rename(&elsewhere, &place).unwrap();
         // As hosts that were forgotten and come again.
         let [first, second] = ["a", "b"].map(|name| Host::new(address, address, name.as_bytes()));
         // Whatever became of the file, both are in it from now on.
-        monitor.add(&first).unwrap();
-        monitor.add(&second).unwrap();
+        monitor.add(&first, &hosts).unwrap();
+        monitor.add(&second, &hosts).unwrap();
         let known = open().before.into_iter().map(|(_, _, name)| name);
         assert_eq!(known.collect::<Vec<_>>(), [b"a", b"b"]);
+    }
+
+    #[test]
+    fn clients_without_locks_do_not_pile_up() {
+        let (monitor, hosts) = (Monitor::new(None, Duration::ZERO).unwrap(), Hosts::new());
+        let server = IpAddr::from([192, 0, 2, 9]);
+        let reserving = |number: u32| {
+            let address = IpAddr::from(number.to_be_bytes());
+            let host = hosts.reserving((address, server, b"a")).ok().unwrap();
+            monitor.add(&host, &hosts).unwrap();
+            host
+        };
+        let stays = reserving(1);
+        let mut most = 0;
+        for number in 2..1000 {
+            let host = reserving(number);
+            let known = monitor.known.lock();
+            assert!(known.contains(&as_known(&stays)) && known.contains(&as_known(&host)));
+            most = most.max(known.len());
+        }
+        assert!(
+            (WITHOUT_LOCKS_MAX..2 * WITHOUT_LOCKS_MAX).contains(&most),
+            "{most}"
+        );
+        assert!(stays.is_noted());
     }
 
     #[test]
@@ -271,7 +312,8 @@ mod tests {
         let open = |grace| Monitor::new(Some(path.clone()), grace);
         let address = IpAddr::from([192, 0, 2, 1]);
         let monitor = open(Duration::MAX).unwrap();
-        monitor.add(&Host::new(address, address, b"a")).unwrap();
+        let host = Host::new(address, address, b"a");
+        monitor.add(&host, &Hosts::new()).unwrap();
         let error = open(Duration::MAX).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(open(Duration::from_secs(86_400)).unwrap().is_in_grace());
