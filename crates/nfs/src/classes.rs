@@ -27,7 +27,7 @@ pub(crate) static PLACE: LockClass = LockClass::new("nfs.place", 85);
 pub(crate) static INPUT: LockClass = LockClass::new("nfs.input", 86);
 /// One reply of one client that is kept.
 pub(crate) static REPLIES: LockClass = LockClass::new("nfs.replies", 87);
-/// The threads that serve; when one is started, and at the end.
+/// The threads that serve; when one is started, when they are looked at, and at the end.
 pub(crate) static THREADS: LockClass = LockClass::new("nfs.threads", 84);
 /// Who says that it has mounted.
 pub(crate) static MOUNTS: LockClass = LockClass::new("nfs.mounts", 87);

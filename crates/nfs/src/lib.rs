@@ -12,6 +12,7 @@
 //! | `server` | [`Server`]: the socket, the threads, the end |
 //! | `connection`, `table` | one connection; all of them, and their clients |
 //! | `turn` | the calls that a thread serves one after the other |
+//! | `progress` | whether a thread gets on with them |
 //! | `record` | records in a stream of bytes |
 //! | `datagrams` | calls by UDP |
 //! | `service` | from a record to its reply |
@@ -63,6 +64,7 @@ mod mount;
 mod options;
 mod portmap;
 mod procedures;
+mod progress;
 mod record;
 mod replies;
 mod rpc;

@@ -14,9 +14,11 @@
 //! one.
 //!
 //! A thread that waits for the disk (COMMIT, stable writes, changes of names) says so, and when too
-//! few are left that do not, another one is started, up to [`THREADS_MAX`]. A thread that was not
-//! needed for so long as [`KEPT`] ends when it has been woken: more threads than CPUs that do not
-//! wait get into each other's way.
+//! few are left that do not, another one is started, up to [`THREADS_MAX`]. One that is in the same
+//! call after [`STUCK_AFTER`] counts as waiting, too (`progress`): READs whose NBD server is away
+//! must not keep all threads from other exports. A thread that was not needed for so long as
+//! [`KEPT`] ends when it has been woken: more threads than CPUs that do not wait get into each
+//! other's way.
 //!
 //! A panic ends no thread. In a call it costs the call, which is answered with an error; outside of
 //! one it costs the connection, which its client opens again.
@@ -46,6 +48,7 @@ use crate::locks::{HeldLock, Locking};
 use crate::options::{Rpcbind, ServerOptions};
 use crate::portmap;
 use crate::procedures::Waits;
+use crate::progress::{Progress, Seen};
 use crate::service::Service;
 use crate::table::{ConnectedClient, Table};
 use crate::turn::{self, Threads};
@@ -59,6 +62,8 @@ const OTHER_FILES: usize = 128;
 const THREADS_PER_CPU: usize = 2;
 /// Threads that call clients back: so many clients that do not answer hold up the others.
 const LOCK_THREADS: usize = 4;
+/// A thread that is in one call for so long counts as waiting, when somebody looks.
+const STUCK_AFTER: Duration = Duration::from_millis(200);
 /// Threads are kept for so long when fewer wait for the disk.
 const KEPT: Duration = Duration::from_secs(1);
 /// The most threads.
@@ -84,10 +89,12 @@ struct Shared {
     /// Readable when the server is to stop.
     stop: OwnedFd,
     is_stopping: AtomicBool,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    /// How many there are, and how many of them wait for the disk.
+    threads: Mutex<Vec<Worker>>,
+    /// How many there are, and how many of them wait for the disk, as they have told.
     thread_count: AtomicUsize,
     waiting: AtomicUsize,
+    /// How many others were long in one call at the last look.
+    stuck: AtomicUsize,
     /// The most that waited at a time since somebody looked.
     most_waiting: AtomicUsize,
     /// The same of the time before.
@@ -96,6 +103,12 @@ struct Shared {
     spare: usize,
     /// Of what is said of clients that are refused.
     log_limit: LogLimit,
+}
+
+/// A thread that serves connections.
+struct Worker {
+    thread: JoinHandle<()>,
+    progress: Arc<Progress>,
 }
 
 impl Server {
@@ -219,6 +232,8 @@ impl Server {
             // A panic was logged where it happened.
             let _ = thread.join();
         }
+        // The one that accepts connections may have started others.
+        self.shared.join_threads();
         self.shared.service.locking.release_all();
     }
 }
@@ -251,6 +266,7 @@ impl Shared {
             threads: Mutex::new(&classes::THREADS, Vec::new()),
             thread_count: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            stuck: AtomicUsize::new(0),
             most_waiting: AtomicUsize::new(0),
             lately_waiting: AtomicUsize::new(0),
             spare: (THREADS_PER_CPU * cpu::count()).clamp(2, THREADS_MAX),
@@ -262,14 +278,16 @@ impl Shared {
             return Ok(());
         };
         let number = self.thread_count.fetch_add(1, Ordering::AcqRel);
+        let progress = Arc::new(Progress::default());
+        let buffers = turn::Buffers::new(Arc::clone(&progress));
         let thread = std::thread::Builder::new()
             .name(format!("nfs-{number}"))
-            .spawn(move || itself.work());
+            .spawn(move || itself.work(buffers));
         match thread {
             Ok(thread) => {
                 let mut threads = self.threads.lock();
-                threads.retain(|thread| !thread.is_finished());
-                threads.push(thread);
+                threads.retain(|worker| !worker.thread.is_finished());
+                threads.push(Worker { thread, progress });
             }
             Err(error) => {
                 self.thread_count.fetch_sub(1, Ordering::AcqRel);
@@ -282,16 +300,7 @@ impl Shared {
     fn end_threads(&self) {
         self.is_stopping.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        loop {
-            // One of them may start another meanwhile.
-            let threads = std::mem::take(&mut *self.threads.lock());
-            if threads.is_empty() {
-                break;
-            }
-            for thread in threads {
-                let _ = thread.join();
-            }
-        }
+        self.join_threads();
         for place in self.table.places() {
             if let Some(connection) = self.table.get(place) {
                 self.close(place, &connection);
@@ -299,10 +308,23 @@ impl Shared {
         }
     }
 
+    /// Waits for the end of those that serve.
+    fn join_threads(&self) {
+        loop {
+            // One of them may start another meanwhile.
+            let threads = std::mem::take(&mut *self.threads.lock());
+            if threads.is_empty() {
+                break;
+            }
+            for worker in threads {
+                let _ = worker.thread.join();
+            }
+        }
+    }
+
     /// The life of a thread that serves.
-    fn work(&self) {
+    fn work(&self, mut buffers: turn::Buffers) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(1);
-        let mut buffers = turn::Buffers::default();
         loop {
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
@@ -353,36 +375,77 @@ impl Shared {
                 .is_ok()
     }
 
+    /// How many threads do not serve: those that have told that they wait, and those that were long
+    /// in one call at the last look.
+    fn not_serving(&self) -> usize {
+        self.waiting.load(Ordering::Acquire) + self.stuck.load(Ordering::Acquire)
+    }
+
+    /// Counts the threads that are long in one call, and starts others in their place. Gives how
+    /// long after this it is to be looked again: [`STUCK_AFTER`] while any is in a call.
+    fn look_at_calls(&self) -> Duration {
+        let (mut busy, mut stuck) = (0, 0);
+        for worker in self.threads.lock().iter() {
+            match worker.progress.look() {
+                Seen::Free => {}
+                Seen::Busy => busy += 1,
+                Seen::Stuck => stuck += 1,
+            }
+        }
+        self.stuck.store(stuck, Ordering::Release);
+        if stuck > 0 {
+            let missing = self.not_serving();
+            self.most_waiting.fetch_max(missing, Ordering::AcqRel);
+            let needed = (missing + self.spare).min(THREADS_MAX);
+            let there = self.thread_count.load(Ordering::Acquire);
+            (there..needed).for_each(|_| self.add_thread_unless_stopping());
+        }
+        if busy + stuck > 0 { STUCK_AFTER } else { KEPT }
+    }
+
+    fn add_thread_unless_stopping(&self) {
+        if !self.is_stopping.load(Ordering::Acquire)
+            && let Err(error) = self.add_thread()
+        {
+            log::warn!("nfs: cannot start a thread: {error}");
+        }
+    }
+
     /// Another [`KEPT`] begins.
     fn look_at_waiting(&self) {
-        let waiting = self.waiting.load(Ordering::Acquire);
+        let waiting = self.not_serving();
         let most = self.most_waiting.swap(waiting, Ordering::AcqRel);
         self.lately_waiting.store(most, Ordering::Release);
     }
 
     /// The life of the thread that takes connections in.
     fn accept(&self, listeners: &[TcpListener]) {
-        let second = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        };
-        let mut looked = Instant::now();
+        let (mut looked, mut looked_at_calls) = (Instant::now(), Instant::now());
+        let mut look_after = KEPT;
         while !self.is_stopping.load(Ordering::Acquire) {
+            if looked_at_calls.elapsed() >= look_after {
+                look_after = self.look_at_calls();
+                looked_at_calls = Instant::now();
+            }
             if looked.elapsed() >= KEPT {
                 looked = Instant::now();
                 self.look_at_waiting();
+                guarded("closing NFS connections", || self.close_stale());
             }
             let mut events: Vec<PollFd<'_>> = listeners
                 .iter()
                 .map(|listener| PollFd::new(listener, PollFlags::IN))
                 .collect();
             events.push(PollFd::new(&self.stop, PollFlags::IN));
-            let _ = poll(&mut events, Some(&second));
+            let until_look = Timespec {
+                tv_sec: look_after.as_secs() as i64,
+                tv_nsec: look_after.subsec_nanos().into(),
+            };
+            let _ = poll(&mut events, Some(&until_look));
             guarded("accepting NFS connections", || {
                 listeners
                     .iter()
                     .for_each(|listener| self.take_all(listener));
-                self.close_stale();
             });
         }
     }
@@ -484,17 +547,14 @@ impl Threads for Shared {
 
 impl Waits for Shared {
     fn begin_wait(&self) {
-        let waiting = self.waiting.fetch_add(1, Ordering::AcqRel) + 1;
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let waiting = self.not_serving();
         if waiting > self.most_waiting.load(Ordering::Relaxed) {
             self.most_waiting.fetch_max(waiting, Ordering::AcqRel);
         }
         let threads = self.thread_count.load(Ordering::Acquire);
-        let is_short = threads < THREADS_MAX && threads < waiting + self.spare;
-        if is_short
-            && !self.is_stopping.load(Ordering::Acquire)
-            && let Err(error) = self.add_thread()
-        {
-            log::warn!("nfs: cannot start a thread: {error}");
+        if threads < THREADS_MAX && threads < waiting + self.spare {
+            self.add_thread_unless_stopping();
         }
     }
 

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use crate::connection::{Connection, Next, Told};
 use crate::faults::Fault;
 use crate::procedures::Waits;
+use crate::progress::Progress;
 use crate::record::{Batch, Record, put_mark};
 use crate::service::{Answer, Sender, Service};
 use crate::xdr::Writer;
@@ -40,11 +41,22 @@ pub(crate) struct Buffers {
     reply: Writer,
     /// Those before it that are not sent yet.
     replies: Vec<u8>,
+    progress: Arc<Progress>,
 }
 
 impl Buffers {
+    /// Of a thread that others look at by this.
+    pub(crate) fn new(progress: Arc<Progress>) -> Buffers {
+        Buffers {
+            progress,
+            ..Buffers::default()
+        }
+    }
+
     /// The thread has nothing to do.
     pub(crate) fn shrink(&mut self) {
+        // A panic may have left it in a call.
+        self.progress.end();
         self.batch.shrink();
         if self.reply.capacity() > REPLY_KEPT_BYTES {
             self.reply = Writer::default();
@@ -65,6 +77,7 @@ struct Turn<'t> {
     shared: &'t dyn Threads,
     place: usize,
     connection: &'t Arc<Connection>,
+    progress: &'t Progress,
     pending: RefCell<Pending<'t>>,
 }
 
@@ -118,12 +131,14 @@ fn one_turn(
         record,
         reply,
         replies,
+        progress,
     } = buffers;
     let mut taken = batch.len();
     let turn = Turn {
         shared,
         place,
         connection,
+        progress,
         pending: RefCell::new(Pending {
             batch,
             replies,
@@ -167,7 +182,9 @@ impl Turn<'_> {
         // The mark of the record.
         reply.u32(0);
         let service = self.shared.service();
+        self.progress.begin();
         let answer = service.answer(&sender, record.bytes(), reply, self);
+        self.progress.end();
         Fault::Connection.strike(record.bytes());
         match answer {
             Answer::Reply(also) => {
@@ -221,11 +238,13 @@ impl Pending<'_> {
 impl Waits for Turn<'_> {
     fn begin_wait(&self) {
         self.let_others();
+        self.progress.end();
         self.shared.begin_wait();
     }
 
     fn end_wait(&self) {
         self.shared.end_wait();
+        self.progress.begin();
     }
 
     fn is_stopping(&self) -> bool {

@@ -9,4 +9,5 @@ mod model;
 mod procedures;
 mod restart;
 mod soak;
+mod stalled;
 mod transport;
