@@ -109,18 +109,22 @@ pub(super) fn access(
             return Ok(());
         }
     };
+    let kind = held.attributes.kind;
+    // What is written to others is not on the export, as knfsd and access(2) have it.
+    let holds_data = matches!(kind, FileKind::Regular | FileKind::Directory);
+    let is_writable = !holds_data || context.export.check_writable().is_ok();
     let may = |mask| {
         let access = context
             .export
             .namespace
             .access(&context.caller, held.ino(), mask);
         match access {
-            Ok(()) => Ok(mask != WRITE || context.export.check_writable().is_ok()),
+            Ok(()) => Ok(mask != WRITE || is_writable),
             Err(Error::AccessDenied | Error::ReadOnly | Error::NotPermitted) => Ok(false),
             Err(error) => Err(Failed::from(error)),
         }
     };
-    let is_directory = held.attributes.kind == FileKind::Directory;
+    let is_directory = kind == FileKind::Directory;
     let granted = || {
         let mut granted = 0;
         if may(READ)? {

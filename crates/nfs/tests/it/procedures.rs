@@ -415,6 +415,12 @@ fn a_read_only_export_changes_nothing() {
     let mut client = Client::new(&server);
     let root = client.root.clone();
     let file = client.make_file(&root, "file");
+    let arguments = MKNOD3args {
+        where_: place(&root, "fifo"),
+        what: mknoddata3::NF3FIFO(with_mode(0o600)),
+    };
+    let made: MKNOD3res = client.call(procedure::MKNOD, &arguments);
+    let fifo = some(made.unwrap().obj);
     server.stop();
     let options = finefs_nfs::ExportOptions {
         is_read_only: true,
@@ -428,14 +434,19 @@ fn a_read_only_export_changes_nothing() {
     assert_eq!(client.set(&file, with_size(1)).unwrap_err(), status);
     let written = client.write(&file, 0, b"x", stable_how::UNSTABLE);
     assert_eq!(written.unwrap_err(), status);
-    let access: ACCESS3res = client.call(
-        procedure::ACCESS,
-        &ACCESS3args {
-            object: file,
+    let mut granted = |object| {
+        let asked = ACCESS3args {
+            object,
             access: 0x3f,
-        },
-    );
-    assert_eq!(access.unwrap().access, ACCESS3_READ);
+        };
+        let access: ACCESS3res = client.call(procedure::ACCESS, &asked);
+        access.unwrap().access
+    };
+    assert_eq!(granted(file), ACCESS3_READ);
+    assert_eq!(granted(root), ACCESS3_READ | ACCESS3_LOOKUP);
+    // What is written to it goes to a program on the client.
+    let writes = ACCESS3_MODIFY | ACCESS3_EXTEND;
+    assert_eq!(granted(fifo), ACCESS3_READ | writes);
 }
 
 /// What chattr +i forbids is not granted, and everything else still is.
