@@ -162,8 +162,8 @@ impl NameLifetime {
         })
     }
 
-    /// The same of a name that is not there: a directory that folds case later may have it then, and
-    /// one that is made durable at once has it though that failed.
+    /// The same of a name that is not there: a directory that folds case later may have it then,
+    /// and one that is made durable at once has it though that failed.
     pub fn of_missing(namespace: &Namespace) -> NameLifetime {
         let may_come = namespace.can_fold_names() || namespace.has_synchronous_directories();
         NameLifetime(match may_come {

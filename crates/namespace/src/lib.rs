@@ -45,7 +45,6 @@ pub use finefs_locks::Removals;
 pub use memory::memory_store::MemoryStore;
 pub use namespace::Namespace;
 pub use operations::copy_range::SourceEnd;
-pub use operations::data::DataTimes;
 pub use operations::fallocate::AllocateMode;
 pub use operations::file_locks::FileLocker;
 pub use operations::labelled::Labelled;
@@ -57,6 +56,7 @@ pub use operations::rename::RenameMode;
 pub use operations::set_id::DataChange;
 pub use operations::sync::SyncScope;
 pub use operations::walk::{At, LastLink, SYMLINKS_MAX};
+pub use operations::write_back::DataTimes;
 pub use operations::xattrs::XattrMode;
 #[cfg(feature = "locking-schemes")]
 pub use schemes::{LockingScheme, UnknownScheme};

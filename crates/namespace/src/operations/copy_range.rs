@@ -28,9 +28,10 @@ use crate::base::store::ExtentState;
 use crate::base::types::{Ino, LogicalBlock};
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::namespace::Namespace;
-use crate::operations::data::{DataTimes, File, Origin, Written, check_write};
+use crate::operations::data::{File, Written, check_write};
 use crate::operations::mapping::written_ranges;
 use crate::operations::pending::Pending;
+use crate::operations::write_back::{DataTimes, Origin};
 use crate::schemes::{Call, DataGuard};
 
 /// So much data is copied at once, at most.

@@ -25,7 +25,7 @@ use crate::access::permission::{check_mutable, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::store::{ContentPlace, Extent, ExtentState, MapChange, Plan};
-use crate::base::types::{Ino, LogicalBlock, SECTOR_BYTES, Timestamp};
+use crate::base::types::{Ino, LogicalBlock, SECTOR_BYTES};
 use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::{Core, FileBody, Inode, Stamped};
@@ -33,6 +33,7 @@ use crate::namespace::{Namespace, Reservation};
 use crate::operations::mapping::{Conversion, mapped, records_of, unmapped, written_ranges};
 use crate::operations::pending::Pending;
 use crate::operations::sync::SyncScope;
+use crate::operations::write_back::{DataTimes, Origin};
 use crate::schemes::{Call, DataGuard};
 
 /// A regular file in an operation.
@@ -94,41 +95,6 @@ pub(crate) struct Written {
     /// The file then ends no sooner than they do.
     pub may_grow: bool,
     pub times: DataTimes,
-}
-
-/// Whether data that is written sets the times of its file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DataTimes {
-    /// It does, as write(2).
-    Set,
-    /// They stay: who cached the data knows when it was stored, and sets them itself.
-    Kept,
-}
-
-impl DataTimes {
-    pub(crate) fn of(self, core: &Core, now: Timestamp) -> Stamped<'_> {
-        match self {
-            DataTimes::Set => core.modified(now),
-            DataTimes::Kept => core.untimed(),
-        }
-    }
-}
-
-/// Who writes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
-    Caller,
-    /// A cache, of what callers were let store into it.
-    Cache(DataTimes),
-}
-
-impl Origin {
-    fn times(self) -> DataTimes {
-        match self {
-            Origin::Caller => DataTimes::Set,
-            Origin::Cache(times) => times,
-        }
-    }
 }
 
 /// EPERM for a file whose data are sealed: they change no more.

@@ -102,8 +102,8 @@ impl Namespace {
         self.sync_made(to_sync, made, new.references)
     }
 
-    /// Makes durable what was made or linked. Its references are nobody's when that fails: who asked
-    /// gets an error.
+    /// Makes durable what was made or linked. Its references are nobody's when that fails: who
+    /// asked gets an error.
     fn sync_made(
         &self,
         to_sync: Option<Ino>,

@@ -22,9 +22,10 @@ use crate::base::types::{Ino, LogicalBlock};
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
-use crate::operations::data::{DataTimes, File, Written, check_unsealed};
+use crate::operations::data::{File, Written, check_unsealed};
 use crate::operations::mapping::{records_of, unmapped, written_ranges};
 use crate::operations::pending::Pending;
+use crate::operations::write_back::DataTimes;
 use crate::schemes::{Call, DataGuard};
 
 /// What fallocate(2) shall do.

@@ -19,9 +19,10 @@ use crate::commit::oplog::Record;
 use crate::data::inline_data::InlineData;
 use crate::inode::{Core, Guarded, Ownership};
 use crate::namespace::Namespace;
-use crate::operations::data::{DataTimes, File};
+use crate::operations::data::File;
 use crate::operations::mapping::mapped;
 use crate::operations::pending::Pending;
+use crate::operations::write_back::DataTimes;
 
 impl Namespace {
     /// Writes to a file whose content lies in its inode; false where it does not fit there with

@@ -62,5 +62,5 @@ mod shutdown;
 pub(crate) mod sync;
 mod verity;
 pub(crate) mod walk;
-mod write_back;
+pub(crate) mod write_back;
 pub(crate) mod xattrs;

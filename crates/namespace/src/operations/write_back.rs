@@ -4,10 +4,45 @@
 use crate::access::access_time::AtimeUpdate;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
-use crate::base::types::Ino;
+use crate::base::types::{Ino, Timestamp};
+use crate::inode::{Core, Stamped};
 use crate::namespace::Namespace;
-use crate::operations::data::{DataTimes, Origin};
 use crate::schemes::Call;
+
+/// Whether data that is written sets the times of its file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DataTimes {
+    /// It does, as write(2).
+    Set,
+    /// They stay: who cached the data knows when it was stored, and sets them itself.
+    Kept,
+}
+
+impl DataTimes {
+    pub(crate) fn of(self, core: &Core, now: Timestamp) -> Stamped<'_> {
+        match self {
+            DataTimes::Set => core.modified(now),
+            DataTimes::Kept => core.untimed(),
+        }
+    }
+}
+
+/// Who writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Caller,
+    /// A cache, of what callers were let store into it.
+    Cache(DataTimes),
+}
+
+impl Origin {
+    pub(crate) fn times(self) -> DataTimes {
+        match self {
+            Origin::Caller => DataTimes::Set,
+            Origin::Cache(times) => times,
+        }
+    }
+}
 
 impl Namespace {
     /// As [`Namespace::write`], for pages that a cache writes out: the process that stored into
