@@ -227,7 +227,8 @@ pub struct Finding {
     pub problem: Problem,
     /// What is wrong, in words.
     pub what: String,
-    /// The number that should be there instead, where a repair needs one.
+    /// The number that should be there instead, where a repair needs one; of an entry for which
+    /// a group's flags are wrong, the inode that it names.
     #[serde(skip)]
     pub(crate) value: u64,
 }

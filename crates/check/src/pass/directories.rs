@@ -331,7 +331,8 @@ impl<'a> Directory<'a> {
         }
         if !check.is_used(seen.ino) {
             let what = format!("inode {} is not in use", seen.ino);
-            wrong(unused_problem(check, seen.ino), &what);
+            let (problem, ino) = (unused_problem(check, seen.ino), u64::from(seen.ino));
+            self.wrong_entry(problem, name, physical, ino, &what);
         }
         self.target(seen, name, physical);
         check.inodes.count(seen.ino);

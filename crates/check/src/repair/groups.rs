@@ -9,9 +9,19 @@ use super::superblock;
 
 const DIRECTORY: u8 = 4;
 
-/// Writes a group's bitmaps and its descriptor. `whole`: the descriptor does not say truly which
-/// inodes were ever in use, so that the next check must look at all of them.
-pub(super) fn rewrite(fix: &Fix<'_>, number: u32, whole: bool) -> Result<(), String> {
+/// Has the next check look at every inode of a group: its descriptor does not say truly which ones
+/// were ever in use. Bitmaps and counts follow from that check.
+pub(super) fn open(fix: &Fix<'_>, number: u32) -> Result<(), String> {
+    let number = GroupNo(number);
+    let (at, mut desc) = descriptor(fix, number)?;
+    desc.set_itable_unused(0);
+    desc.set_flags(desc.flags() - GroupFlags::BLOCK_UNINIT - GroupFlags::INODE_UNINIT);
+    desc.update_checksum(&fix.check.fs.checksums, number);
+    fix.write(at, desc.as_bytes())
+}
+
+/// Writes a group's bitmaps and its descriptor.
+pub(super) fn rewrite(fix: &Fix<'_>, number: u32) -> Result<(), String> {
     let (check, geo) = (fix.check, &fix.check.fs.geo);
     let checksums = &check.fs.checksums;
     let group = check.fs.groups[number as usize];
@@ -46,12 +56,12 @@ pub(super) fn rewrite(fix: &Fix<'_>, number: u32, whole: bool) -> Result<(), Str
     desc.set_used_dirs(dirs);
     let mut flags = desc.flags() - GroupFlags::BLOCK_UNINIT;
     let was_uninit = flags.contains(GroupFlags::INODE_UNINIT);
-    let unused = match (checksums.is_present(), whole, was_uninit) {
-        (false, _, _) | (_, true, _) => 0,
-        (_, _, true) => geo.inodes_per_group - last,
+    let unused = match (checksums.is_present(), was_uninit) {
+        (false, _) => 0,
+        (_, true) => geo.inodes_per_group - last,
         _ => group.unused_inodes.min(geo.inodes_per_group - last),
     };
-    if last > 0 || whole || unused != geo.inodes_per_group {
+    if last > 0 || unused != geo.inodes_per_group {
         flags -= GroupFlags::INODE_UNINIT;
     }
     desc.set_itable_unused(unused);

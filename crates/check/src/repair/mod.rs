@@ -95,13 +95,13 @@ pub fn repair(
     let view: Arc<dyn BlockDevice> = Arc::clone(&shadow) as Arc<dyn BlockDevice>;
     settle(&view, &first)?;
     let rounds = ROUNDS + decide::rounds(&first, &options.also);
-    let mut fixed: Vec<Finding> = first.findings;
+    let mut fixed = round::believed(&first);
     for _ in 0..rounds {
         let checked = pass::run(&view, options)?;
         let report = checked.report;
-        for finding in report.findings.iter().filter(|finding| finding.is_error()) {
-            if !fixed.contains(finding) {
-                fixed.push(finding.clone());
+        for finding in round::believed(&report) {
+            if finding.is_error() && !fixed.contains(&finding) {
+                fixed.push(finding);
             }
         }
         if is_good(&report) {
@@ -122,6 +122,11 @@ pub fn repair(
                 pages: changes.len(),
                 undo: undo.map(Path::to_owned),
             });
+        }
+        if let Some(check) = &checked.check
+            && round::open_groups(&view, check, &report)?
+        {
+            continue;
         }
         let is_left = |it: &Finding| is_fatal(it, options) || it.problem == Problem::InodeSize;
         let named = decide::is_wanted(&report, &options.also);

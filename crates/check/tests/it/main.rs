@@ -1,6 +1,7 @@
 //! Checks and repairs beside e2fsck.
 
 mod agree;
+mod groups;
 mod repair;
 mod resize;
 mod support;

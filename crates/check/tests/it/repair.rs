@@ -26,7 +26,7 @@ fn options() -> Options {
 }
 
 /// Repairs an image and checks all that is promised; false where the repair was refused.
-fn prove(image: &Path, what: &str) -> bool {
+pub fn prove(image: &Path, what: &str) -> bool {
     prove_with(image, what, &options())
 }
 
@@ -105,7 +105,7 @@ fn is_kept(first: &Path, second: &Path, but: &[&str]) {
 }
 
 /// Changes an image as debugfs is told.
-fn damage(image: &Path, script: &str) {
+pub fn damage(image: &Path, script: &str) {
     let path = image.with_extension("script");
     std::fs::write(&path, format!("{script}\n")).unwrap();
     run(Command::new("debugfs").arg("-wf").arg(&path).arg(image));
@@ -324,7 +324,7 @@ fn random_damage_is_put_right_or_left_alone() {
 }
 
 /// Everything that a repair attached, by inode number.
-fn attached(image: &Path) -> Vec<String> {
+pub fn attached(image: &Path) -> Vec<String> {
     let listed = run(Command::new("debugfs")
         .args(["-R", "ls -p /lost+found"])
         .arg(image));
