@@ -47,8 +47,10 @@ problems! {
     SuperblockChecksum "superblock-checksum" Repair;
     /// A time of the superblock lies in the future.
     SuperblockTime "superblock-time" None;
-    /// Errors were noted in the file system.
+    /// Errors were noted in the file system: a repair takes the note away when all is right.
     ErrorsNoted "errors-noted" None;
+    /// It was not unmounted, and no journal stands for it: the same.
+    NotClean "not-clean" None;
     /// A superblock copy differs in what must be equal.
     Backup "backup-superblock" None;
     /// The journal's inode, map or superblock.

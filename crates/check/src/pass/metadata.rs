@@ -77,6 +77,11 @@ fn superblock(fs: &Fs, found: &mut Findings) {
         let what = "marked as having errors".to_owned();
         wrong(Problem::ErrorsNoted, what);
     }
+    // A journal that must be replayed says the same.
+    if !sb.state().contains(State::VALID) && !fs.is_replayed {
+        let what = "was not unmounted cleanly".to_owned();
+        wrong(Problem::NotClean, what);
+    }
     if sb.reserved_blocks_count() > fs.geo.blocks_count / 2 {
         let what = "superblock: more than half of the blocks are reserved".to_owned();
         wrong(Problem::Superblock, what);

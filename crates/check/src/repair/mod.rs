@@ -11,7 +11,8 @@
 //!    changed: counts and bitmaps follow from maps that cannot be trusted then. What was asked for
 //!    by name ([`Options::also`]) is decided first, alone, and then all is looked at again.
 //! 2. Nothing is written to the image unless the check of the shadow finds nothing.
-//! 3. The image is written after the undo file is durable, its superblock last.
+//! 3. The image is written after the undo file is durable, its superblock last. That says then that
+//!    the image is clean and has no errors, as after e2fsck.
 
 mod decide;
 mod e2undo;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_ext::replay;
-use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 
 use crate::finding::{Finding, Problem, Remedy, Report};
 use crate::fs::external_is_replayed;
@@ -85,7 +86,7 @@ pub fn repair(
     // The undo file could not put back what the replay takes out of the other device.
     external_is_replayed(device)?;
     let first = pass::run(device, options)?.report;
-    if is_good(&first) {
+    if is_good(&first) && !first.findings.iter().any(is_mark) {
         return Ok(Outcome::Clean(first));
     }
     if first.findings.iter().any(|it| is_fatal(it, options)) {
@@ -105,23 +106,7 @@ pub fn repair(
             }
         }
         if is_good(&report) {
-            let changes = shadow.changes().map_err(|error| error.to_string())?;
-            if let Some(path) = undo {
-                let length = device.len_bytes();
-                let undo = Undo {
-                    path,
-                    old_bytes: length,
-                    new_bytes: length,
-                    cut_off: &[],
-                };
-                commit(device, &undo, &changes)?;
-            }
-            return Ok(Outcome::Done {
-                fixed,
-                report,
-                pages: changes.len(),
-                undo: undo.map(Path::to_owned),
-            });
+            return finish(device, &shadow, fixed, report, undo);
         }
         if let Some(check) = &checked.check
             && round::open_groups(&view, check, &report)?
@@ -147,6 +132,62 @@ pub fn repair(
     Ok(Outcome::Refused(pass::run(&view, options)?.report))
 }
 
+/// Writes what is in the shadow, where a check finds nothing, if there is to be an undo file.
+fn finish(
+    device: &Arc<dyn BlockDevice>,
+    shadow: &Arc<Shadow>,
+    fixed: Vec<Finding>,
+    mut report: Report,
+    undo: Option<&Path>,
+) -> Result<Outcome, String> {
+    let view: Arc<dyn BlockDevice> = Arc::clone(shadow) as Arc<dyn BlockDevice>;
+    mark_sound(&view)?;
+    report.findings.retain(|finding| !is_mark(finding));
+    let changes = shadow.changes().map_err(|error| error.to_string())?;
+    let pages = changes.len();
+    if let Some(path) = undo {
+        let length = device.len_bytes();
+        let undo = Undo {
+            path,
+            old_bytes: length,
+            new_bytes: length,
+            cut_off: &[],
+        };
+        commit(device, &undo, &changes)?;
+    }
+    Ok(Outcome::Done {
+        fixed,
+        report,
+        pages,
+        undo: undo.map(Path::to_owned),
+    })
+}
+
+/// Whether it is what the superblock says of the whole image: it is taken away when all is right.
+fn is_mark(finding: &Finding) -> bool {
+    matches!(finding.problem, Problem::ErrorsNoted | Problem::NotClean)
+}
+
+/// Marks an image in which nothing is wrong as e2fsck does: clean, and without errors.
+fn mark_sound(view: &Arc<dyn BlockDevice>) -> Result<(), String> {
+    change_superblock(view, |sb| {
+        sb.set_state(State::VALID);
+        sb.set_error_count(0);
+        sb.set_first_error_time(0);
+        sb.set_first_error_errcode(0);
+        sb.set_first_error_func_raw(&[0; 32]);
+        sb.set_first_error_ino(0);
+        sb.set_first_error_line(0);
+        sb.set_first_error_block(0);
+        sb.set_last_error_time(0);
+        sb.set_last_error_errcode(0);
+        sb.set_last_error_func_raw(&[0; 32]);
+        sb.set_last_error_ino(0);
+        sb.set_last_error_line(0);
+        sb.set_last_error_block(0);
+    })
+}
+
 /// Whether nothing is left to do. What is only remarkable may be left, but for a journal or orphans
 /// that wait.
 pub(crate) fn is_good(report: &Report) -> bool {
@@ -170,9 +211,22 @@ fn settle(view: &Arc<dyn BlockDevice>, report: &Report) -> Result<(), String> {
         replay::replay(view, &sb, &geometry)?;
     }
     if has(Problem::Orphans) || has(Problem::OrphansPending) {
+        // A mount does not touch those of an image that is marked as damaged.
+        change_superblock(view, |sb| sb.set_state(sb.state() - State::ERROR))?;
         replay::remove_orphans(view)?;
     }
     Ok(())
+}
+
+fn change_superblock(
+    view: &Arc<dyn BlockDevice>,
+    change: impl FnOnce(&mut Superblock),
+) -> Result<(), String> {
+    let mut sb = superblock(view)?;
+    change(&mut sb);
+    sb.update_checksum();
+    view.write_at(SUPERBLOCK_OFFSET, sb.as_bytes())
+        .map_err(|error| error.to_string())
 }
 
 pub(crate) fn superblock(view: &Arc<dyn BlockDevice>) -> Result<Superblock, String> {

@@ -298,10 +298,10 @@ fn checked(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Check, St
         return Err(replay_first(sb));
     }
     if sb.state().contains(State::ERROR) {
-        return Err("errors were noted in it; run e2fsck -f first".to_owned());
+        return Err("errors were noted in it; run finefs repair first".to_owned());
     }
     if !sb.state().contains(State::VALID) {
-        return Err("was not unmounted cleanly; run e2fsck -f first".to_owned());
+        return Err("was not unmounted cleanly; run finefs repair first".to_owned());
     }
     if !is_good(&report) {
         let first = report.findings.iter().find(|finding| finding.is_error());

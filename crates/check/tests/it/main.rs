@@ -2,6 +2,7 @@
 
 mod agree;
 mod groups;
+mod marks;
 mod repair;
 mod resize;
 mod support;

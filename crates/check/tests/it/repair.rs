@@ -14,11 +14,11 @@ use finefs_check::{Finding, Options, Problem};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-fn device(image: &Path) -> Arc<dyn BlockDevice> {
+pub fn device(image: &Path) -> Arc<dyn BlockDevice> {
     Arc::new(FileDevice::open(image, Access::ReadWrite).unwrap())
 }
 
-fn options() -> Options {
+pub fn options() -> Options {
     Options {
         jobs: 2,
         ..Options::default()

@@ -658,7 +658,7 @@ fn what_cannot_be_resized_is_refused_by_name() {
     refused(1 << 40, "would fill more than a group");
     made("-t ext4");
     debugfs(&image, "ssv state 2");
-    refused(128 << 20, "e2fsck -f");
+    refused(128 << 20, "errors were noted in it; run finefs repair");
     debugfs(&image, "ssv state 0");
     refused(128 << 20, "unmounted");
     debugfs(&image, "ssv state 1");
