@@ -54,7 +54,7 @@ pub enum MountErrorKind {
     },
     /// Group descriptors, root directory or the like are damaged.
     Damaged(String),
-    /// Somebody else has it, who is named.
+    /// Somebody else has it, who is named, with what to do about it.
     InUse(String),
     /// The device of this name was given for its journal, and is not that of this file system.
     ForeignJournal(String),
@@ -135,11 +135,7 @@ impl fmt::Display for MountError {
                 f,
                 "the journal cannot be replayed ({what}); repair with e2fsck -f {device}"
             ),
-            MountErrorKind::InUse(who) => write!(
-                f,
-                "{who}: unmount it there, or, after a crash, wait until nothing updates its MMP \
-                 block any more"
-            ),
+            MountErrorKind::InUse(who) => f.write_str(who),
             MountErrorKind::Io(what) => write!(f, "{what}; check the storage"),
         }
     }

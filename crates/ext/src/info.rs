@@ -300,7 +300,7 @@ impl ImageInfo {
             journal,
             ..ExtOptions::default()
         };
-        let state = match mount::mount(device.clone(), &options) {
+        let state = match mount::mount(device.clone(), &options, mount::Protection::Own) {
             Ok(mounted) => mounted.state,
             Err(error) => return self.refuse(device, superblock, error.kind),
         };

@@ -76,6 +76,7 @@ pub use error::{MountError, MountErrorKind};
 pub use finefs_ext_disk::fscrypt::Encryption;
 pub use found::{is_ext, length_of_truncated};
 pub use info::{ImageInfo, JournalDeviceInfo, PolicyInfo};
+pub use mmp::{IfChecked, MmpCheck, MmpState};
 pub use on_error::OnError;
 pub use quota::{QuotaEntry, QuotaInfo, QuotaKind, QuotaReport, QuotaUsage};
 pub use store::ExtStore;

@@ -6,12 +6,18 @@
 //! still there. From then on a thread writes the next number every few seconds; if it finds that
 //! somebody else has written, nothing more is written. A clean end says that nobody has it.
 //!
+//! A program that changes a file system without mounting it, as a repair does, takes the same steps
+//! ([`MmpCheck`]), but ends them with the sequence of e2fsck. It needs no thread: nobody takes over
+//! what that stands for, however long it is there. What keeps it there after an interruption is
+//! taken away by `tune2fs -f -E clear_mmp` alone. A damaged block stops a mount; here it is watched
+//! as one in use is, and written anew.
+//!
 //! # Locking
 //! None: the thread and the mount share atomics. While the file system is frozen the thread writes
 //! nothing.
 //!
 //! # References
-//! Linux `Documentation/filesystems/ext4/mmp.rst`, `fs/ext4/mmp.c`.
+//! Linux `Documentation/filesystems/ext4/mmp.rst`, `fs/ext4/mmp.c`; e2fsprogs `lib/ext2fs/mmp.c`.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -21,11 +27,12 @@ use std::time::{Duration, Instant};
 
 use finefs_block::BlockDevice;
 use finefs_ext_disk::checksum::FsSeed;
+use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::mmp::{self, MmpBlock};
-use finefs_ext_disk::superblock::Superblock;
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use finefs_namespace::Timestamp;
 
-use crate::error::{MountErrorKind, disk_detail};
+use crate::error::{MountError, MountErrorKind, disk_detail};
 
 /// Seconds that a mount waits for at least, in the kernel too.
 const CHECK_SECONDS_MIN: u16 = 5;
@@ -60,7 +67,56 @@ struct Place {
 }
 
 impl Place {
-    fn read(&self) -> Result<MmpBlock, MountErrorKind> {
+    /// That which a superblock names; `None` where it cannot be.
+    fn of(
+        device: &Arc<dyn BlockDevice>,
+        superblock: &Superblock,
+        block_size: u32,
+        second: Duration,
+    ) -> Option<Place> {
+        let number = superblock.mmp_block();
+        let first = u64::from(superblock.first_data_block());
+        let is_inside = number > first && number < superblock.blocks_count();
+        let offset_bytes = number.checked_mul(u64::from(block_size))?;
+        is_inside.then(|| Place {
+            device: device.clone(),
+            offset_bytes,
+            seed: superblock.has_metadata_csum().then(|| superblock.seed()),
+            second,
+        })
+    }
+
+    /// That of the file system on a device, with its superblock; `None` where it has no multiple
+    /// mount protection, or where its superblock is damaged or names a block that cannot be, which
+    /// is a check's to say.
+    fn on(
+        device: &Arc<dyn BlockDevice>,
+        second: Duration,
+    ) -> Result<Option<(Superblock, Place)>, MountErrorKind> {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        if device.len_bytes() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+            return Ok(None);
+        }
+        device
+            .read_at(SUPERBLOCK_OFFSET, &mut bytes)
+            .map_err(|error| MountErrorKind::Io(format!("reading the superblock: {error}")))?;
+        let Ok(superblock) = Superblock::parse(&bytes) else {
+            return Ok(None);
+        };
+        let Some(block_size) = superblock.block_size() else {
+            return Ok(None);
+        };
+        let has_it = superblock.incompat().contains(Incompat::MMP);
+        let is_on_device = |place: &Place| {
+            let end = place.offset_bytes.checked_add(mmp::SIZE as u64);
+            end.is_some_and(|end| end <= device.len_bytes())
+        };
+        let place = Place::of(device, &superblock, block_size, second);
+        let place = place.filter(|place| has_it && is_on_device(place));
+        Ok(place.map(|place| (superblock, place)))
+    }
+
+    fn raw(&self) -> Result<[u8; mmp::SIZE], MountErrorKind> {
         let mut bytes = [0; mmp::SIZE];
         // What this host remembers may be old.
         self.device
@@ -68,18 +124,25 @@ impl Place {
         self.device
             .read_at(self.offset_bytes, &mut bytes)
             .map_err(|error| MountErrorKind::Io(format!("reading the MMP block: {error}")))?;
+        Ok(bytes)
+    }
+
+    fn parse(&self, bytes: &[u8; mmp::SIZE]) -> Result<MmpBlock, MountErrorKind> {
         let wrong = |error| MountErrorKind::Damaged(format!("MMP block: {}", disk_detail(&error)));
-        let block = MmpBlock::parse(&bytes).map_err(wrong)?;
+        let block = MmpBlock::parse(bytes).map_err(wrong)?;
         if let Some(seed) = self.seed {
             let mut right = block.clone();
             right.update_checksum(seed);
             if right.checksum() != block.checksum() {
-                let what =
-                    "MMP block: its checksum is wrong; tune2fs -f -E clear_mmp writes it anew";
+                let what = "MMP block: its checksum is wrong";
                 return Err(MountErrorKind::Damaged(what.to_owned()));
             }
         }
         Ok(block)
+    }
+
+    fn read(&self) -> Result<MmpBlock, MountErrorKind> {
+        self.parse(&self.raw()?)
     }
 
     fn write(&self, block: &mut MmpBlock) -> std::io::Result<()> {
@@ -93,6 +156,215 @@ impl Place {
 
     fn seconds(&self, count: u16) -> Duration {
         self.second * u32::from(count)
+    }
+
+    /// Waits; fails if somebody has written the block meanwhile.
+    fn watch(&self, before: &[u8; mmp::SIZE], wait: Duration) -> Result<(), MountErrorKind> {
+        std::thread::sleep(wait);
+        let now = self.raw()?;
+        if now == *before {
+            return Ok(());
+        }
+        Err(match self.parse(&now) {
+            Ok(block) => in_use(&block),
+            Err(_) => MountErrorKind::InUse(format!("is in use by another host: {IN_USE_ADVICE}")),
+        })
+    }
+
+    /// Writes a number of this host's own, and waits until nobody has written another over it.
+    fn take(
+        &self,
+        block: &mut MmpBlock,
+        check_seconds: u16,
+        wait: Duration,
+    ) -> Result<(), MountErrorKind> {
+        block.set_sequence(random_sequence());
+        block.set_check_interval(check_seconds);
+        block.set_node_name(rustix::system::uname().nodename().to_bytes());
+        block.set_device_name(self.device.describe().as_bytes());
+        self.write(block).map_err(failed)?;
+        self.watch(block.as_bytes(), wait)
+    }
+}
+
+fn failed(error: std::io::Error) -> MountErrorKind {
+    MountErrorKind::Io(format!("writing the MMP block: {error}"))
+}
+
+/// How often whoever has the file system writes the block, and when it is late; in seconds.
+struct Intervals {
+    update: u16,
+    check: u16,
+}
+
+impl Intervals {
+    fn of(superblock: &Superblock, found: &MmpBlock) -> Intervals {
+        let update = match superblock.mmp_interval() {
+            0 => mmp::INTERVAL_DEFAULT,
+            seconds => seconds.min(CHECK_SECONDS_MAX),
+        };
+        let check = update
+            .max(CHECK_SECONDS_MIN)
+            .max(found.check_interval().min(CHECK_SECONDS_MAX));
+        Intervals { update, check }
+    }
+
+    /// How long to watch the block.
+    fn wait(&self) -> u16 {
+        (2 * self.check + 1).min(self.check + 60)
+    }
+}
+
+/// What a program holds while it changes a file system that it does not mount: the sequence of
+/// e2fsck keeps mounts and other such programs away. Dropping it frees the file system.
+pub struct MmpCheck {
+    place: Place,
+    damage: Option<String>,
+}
+
+/// What becomes of a file system whose block says that it is being checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IfChecked {
+    /// It is left to whoever checks it.
+    Refused,
+    /// It is taken over: the check was interrupted.
+    TakenOver,
+}
+
+impl MmpCheck {
+    /// Waits until it is sure that nobody else has the file system on a device, and keeps others
+    /// away from it. `None`: the file system has no multiple mount protection, or a superblock in
+    /// which that is damaged.
+    ///
+    /// # Errors
+    /// Somebody has it; the block cannot be read or written; it is damaged, and so is the
+    /// superblock that names it.
+    pub fn acquire(
+        device: &Arc<dyn BlockDevice>,
+        if_checked: IfChecked,
+    ) -> Result<Option<MmpCheck>, MountError> {
+        MmpCheck::acquire_with(device, if_checked, Duration::from_secs(1)).map_err(|kind| {
+            MountError {
+                device: device.describe(),
+                kind,
+            }
+        })
+    }
+
+    fn acquire_with(
+        device: &Arc<dyn BlockDevice>,
+        if_checked: IfChecked,
+        second: Duration,
+    ) -> Result<Option<MmpCheck>, MountErrorKind> {
+        let Some((superblock, place)) = Place::on(device, second)? else {
+            return Ok(None);
+        };
+        let raw = place.raw()?;
+        let (mut block, damage) = match place.parse(&raw) {
+            Ok(block) => (block, None),
+            // A damaged superblock may name a block of somebody's data.
+            Err(MountErrorKind::Damaged(what)) if superblock.verify_checksum().is_ok() => {
+                (MmpBlock::clean(0, 0), Some(what))
+            }
+            Err(error) => return Err(error),
+        };
+        let intervals = Intervals::of(&superblock, &block);
+        let wait = place.seconds(intervals.wait());
+        let seems_free = match block.sequence() {
+            _ if damage.is_some() => false,
+            mmp::SEQUENCE_CLEAN => true,
+            mmp::SEQUENCE_FSCK if if_checked == IfChecked::TakenOver => true,
+            mmp::SEQUENCE_FSCK => return Err(in_use(&block)),
+            _ => false,
+        };
+        let (name, seconds) = (device.describe(), intervals.wait());
+        if seems_free {
+            let why = "another host would show by then that it uses it (mmp)";
+            log::warn!("{name}: waiting for {seconds} s: {why}");
+        } else {
+            let why = "it may be in use elsewhere (mmp)";
+            log::warn!("{name}: waiting for {} s: {why}", 2 * seconds);
+            place.watch(&raw, wait)?;
+        }
+        place.take(&mut block, intervals.check, wait)?;
+        block.set_sequence(mmp::SEQUENCE_FSCK);
+        place.write(&mut block).map_err(failed)?;
+        Ok(Some(MmpCheck { place, damage }))
+    }
+
+    /// What was wrong with the block, which was written anew.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
+    }
+
+    /// Says that nobody has the file system any more, if that is so.
+    fn free(&self) -> Result<(), MountErrorKind> {
+        // A resize may have moved the block, an undo may have taken it away.
+        let Some((_, place)) = Place::on(&self.place.device, self.place.second)? else {
+            return Ok(());
+        };
+        match place.read() {
+            Ok(mut block) if block.sequence() == mmp::SEQUENCE_FSCK => {
+                block.set_sequence(mmp::SEQUENCE_CLEAN);
+                place.write(&mut block).map_err(failed)
+            }
+            Err(error @ MountErrorKind::Io(_)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for MmpCheck {
+    fn drop(&mut self) {
+        if let Err(kind) = self.free() {
+            let device = self.place.device.describe();
+            let error = MountError { device, kind };
+            log::error!(
+                "{error}; the MMP block may still say that it is checked: {CHECKED_ADVICE}"
+            );
+        }
+    }
+}
+
+/// What the block says to somebody who only looks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MmpState {
+    /// Nobody has the file system.
+    Free,
+    /// It is being checked or changed, by whom these words say.
+    Checked(String),
+    /// It is mounted, or was when its host crashed.
+    Mounted(String),
+    /// This is wrong with the block.
+    Damaged(String),
+}
+
+impl MmpState {
+    /// That of the file system on a device; `None` where it has no multiple mount protection, or a
+    /// superblock in which that is damaged.
+    ///
+    /// # Errors
+    /// Superblock or block cannot be read.
+    pub fn of(device: &Arc<dyn BlockDevice>) -> Result<Option<MmpState>, MountError> {
+        let state = || {
+            let Some((_, place)) = Place::on(device, Duration::ZERO)? else {
+                return Ok(None);
+            };
+            let block = match place.read() {
+                Ok(block) => block,
+                Err(MountErrorKind::Damaged(what)) => return Ok(Some(MmpState::Damaged(what))),
+                Err(error) => return Err(error),
+            };
+            Ok(Some(match block.sequence() {
+                mmp::SEQUENCE_CLEAN => MmpState::Free,
+                mmp::SEQUENCE_FSCK => MmpState::Checked(said_by(&block)),
+                _ => MmpState::Mounted(said_by(&block)),
+            }))
+        };
+        state().map_err(|kind| MountError {
+            device: device.describe(),
+            kind,
+        })
     }
 }
 
@@ -113,56 +385,28 @@ impl Mmp {
         block_size: u32,
         second: Duration,
     ) -> Result<Mmp, MountErrorKind> {
-        let number = superblock.mmp_block();
-        if number == 0 || number >= superblock.blocks_count() {
-            return Err(MountErrorKind::Damaged(format!(
-                "MMP block {number}: outside the file system"
-            )));
-        }
-        let place = Place {
-            device: device.clone(),
-            offset_bytes: number * u64::from(block_size),
-            seed: superblock.has_metadata_csum().then(|| superblock.seed()),
-            second,
-        };
-        let update_seconds = match superblock.mmp_interval() {
-            0 => mmp::INTERVAL_DEFAULT,
-            seconds => seconds.min(CHECK_SECONDS_MAX),
-        };
-        let found = place.read()?;
-        let check_seconds = update_seconds
-            .max(CHECK_SECONDS_MIN)
-            .max(found.check_interval().min(CHECK_SECONDS_MAX));
-        let wait = place.seconds((2 * check_seconds + 1).min(check_seconds + 60));
-        match found.sequence() {
+        let place = Place::of(device, superblock, block_size, second).ok_or_else(|| {
+            let number = superblock.mmp_block();
+            MountErrorKind::Damaged(format!("MMP block {number}: outside the file system"))
+        })?;
+        let raw = place.raw()?;
+        let mut block = place.parse(&raw)?;
+        let intervals = Intervals::of(superblock, &block);
+        let wait = place.seconds(intervals.wait());
+        match block.sequence() {
             mmp::SEQUENCE_CLEAN => {}
-            mmp::SEQUENCE_FSCK => return Err(in_use(&found, "is being checked")),
+            mmp::SEQUENCE_FSCK => return Err(in_use(&block)),
             _ => {
                 log::warn!(
                     "{}: waiting for {} s: it may be in use elsewhere",
                     device.describe(),
                     wait.as_secs()
                 );
-                std::thread::sleep(wait);
-                let now = place.read()?;
-                if now.sequence() != found.sequence() {
-                    return Err(in_use(&now, "is in use"));
-                }
+                place.watch(&raw, wait)?;
             }
         }
-        let mut block = found;
-        block.set_sequence(random_sequence());
-        block.set_check_interval(check_seconds);
-        block.set_node_name(rustix::system::uname().nodename().to_bytes());
-        block.set_device_name(device.describe().as_bytes());
-        let failed = |error| MountErrorKind::Io(format!("writing the MMP block: {error}"));
-        place.write(&mut block).map_err(failed)?;
-        std::thread::sleep(wait);
-        let now = place.read()?;
-        if now.sequence() != block.sequence() {
-            return Err(in_use(&now, "is in use"));
-        }
-        Mmp::start(place, block, update_seconds).map_err(failed)
+        place.take(&mut block, intervals.check, wait)?;
+        Mmp::start(place, block, intervals.update).map_err(failed)
     }
 
     /// Starts the thread of a mount that has it.
@@ -288,16 +532,34 @@ fn keep(shared: &Shared, mut block: MmpBlock, update_seconds: u16) {
     }
 }
 
-fn in_use(block: &MmpBlock, how: &str) -> MountErrorKind {
+const IN_USE_ADVICE: &str =
+    "unmount it there, or, after a crash, wait until nothing updates its MMP block any more";
+const CHECKED_ADVICE: &str = "where that was interrupted, tune2fs -f -E clear_mmp frees it, and \
+                              finefs undo --force does not ask";
+
+/// Who has written the block last, and for what.
+fn said_by(block: &MmpBlock) -> String {
     let text = |raw: &[u8]| {
         let end = raw.iter().position(|byte| *byte == 0).unwrap_or(raw.len());
         String::from_utf8_lossy(&raw[..end]).into_owned()
     };
-    MountErrorKind::InUse(format!(
-        "{how} by host {} (as {})",
-        text(&block.node_name_raw()),
+    let how = match block.sequence() {
+        mmp::SEQUENCE_FSCK => "is being checked",
+        _ => "is in use",
+    };
+    let host = text(&block.node_name_raw());
+    format!(
+        "{how} by host {host} (as {})",
         text(&block.device_name_raw())
-    ))
+    )
+}
+
+fn in_use(block: &MmpBlock) -> MountErrorKind {
+    let advice = match block.sequence() {
+        mmp::SEQUENCE_FSCK => CHECKED_ADVICE,
+        _ => IN_USE_ADVICE,
+    };
+    MountErrorKind::InUse(format!("{}: {advice}", said_by(block)))
 }
 
 fn random_sequence() -> u32 {
@@ -398,5 +660,111 @@ mod tests {
         }
         drop(held);
         assert_eq!(sequence(&device), 123, "it is the other's");
+    }
+
+    /// A superblock that names the block, on the device.
+    fn checkable() -> Arc<dyn BlockDevice> {
+        let (device, mut superblock) = image();
+        superblock.set_incompat(Incompat::MMP);
+        device
+            .write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())
+            .expect("room");
+        device
+    }
+
+    fn check(device: &Arc<dyn BlockDevice>) -> Result<Option<MmpCheck>, MountErrorKind> {
+        MmpCheck::acquire_with(device, IfChecked::Refused, SECOND)
+    }
+
+    #[test]
+    fn a_check_keeps_mounts_and_checks_away() {
+        let device = checkable();
+        let (_, superblock) = image();
+        let held = check(&device).expect("nobody has it").expect("has mmp");
+        assert_eq!(held.damage(), None);
+        assert_eq!(sequence(&device), mmp::SEQUENCE_FSCK);
+        for refused in [
+            acquire(&device, &superblock).err(),
+            check(&device).map(|_| ()).err(),
+        ] {
+            let Some(MountErrorKind::InUse(said)) = &refused else {
+                panic!("{refused:?}");
+            };
+            assert!(said.contains("is being checked by host"), "{said}");
+        }
+        let state = MmpState::of(&device).expect("it can be read");
+        assert!(matches!(state, Some(MmpState::Checked(_))), "{state:?}");
+        // What an interruption left.
+        std::mem::forget(held);
+        let held = MmpCheck::acquire_with(&device, IfChecked::TakenOver, SECOND);
+        drop(held.expect("it is taken over"));
+        assert_eq!(sequence(&device), mmp::SEQUENCE_CLEAN);
+        let held = acquire(&device, &superblock).expect("it was freed");
+        let refused = check(&device).map(|_| ()).err();
+        assert!(
+            matches!(refused, Some(MountErrorKind::InUse(_))),
+            "{refused:?}"
+        );
+        drop(held);
+        drop(check(&device).expect("it was unmounted"));
+        assert_eq!(sequence(&device), mmp::SEQUENCE_CLEAN);
+    }
+
+    #[test]
+    fn a_check_takes_over_what_is_damaged_and_what_a_crash_left() {
+        let device = checkable();
+        let mut block = MmpBlock::clean(0, 5);
+        block.set_sequence(77);
+        device.write_at(3072, block.as_bytes()).expect("room");
+        drop(check(&device).expect("nobody writes it"));
+        assert_eq!(sequence(&device), mmp::SEQUENCE_CLEAN);
+        device.write_at(3072, &[7; mmp::SIZE]).expect("room");
+        let state = MmpState::of(&device).expect("it can be read");
+        assert!(matches!(state, Some(MmpState::Damaged(_))), "{state:?}");
+        let held = check(&device).expect("nobody writes it").expect("has mmp");
+        assert!(held.damage().is_some_and(|what| what.contains("MMP block")));
+        drop(held);
+        assert_eq!(sequence(&device), mmp::SEQUENCE_CLEAN);
+        // Somebody who has it writes it whole, whatever was in it.
+        device.write_at(3072, &[7; mmp::SIZE]).expect("room");
+        let refused = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| check(&device).map(|_| ()).err());
+            while !asked.is_finished() {
+                std::thread::sleep(SECOND);
+                block.set_sequence(block.sequence() + 1);
+                device.write_at(3072, block.as_bytes()).expect("room");
+            }
+            asked.join().expect("no panic")
+        });
+        assert!(
+            matches!(refused, Some(MountErrorKind::InUse(_))),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn without_a_sound_superblock_nothing_is_taken() {
+        let device = checkable();
+        let write = |change: fn(&mut Superblock)| {
+            let (_, mut superblock) = image();
+            superblock.set_incompat(Incompat::MMP);
+            change(&mut superblock);
+            device
+                .write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())
+                .expect("room");
+        };
+        let before = sequence(&device);
+        write(|superblock| superblock.set_incompat(Incompat::empty()));
+        assert!(check(&device).expect("no mmp").is_none());
+        let cannot_be: [fn(&mut Superblock); 3] = [
+            |superblock| superblock.set_mmp_block(0),
+            |superblock| superblock.set_mmp_block(8),
+            |superblock| superblock.set_mmp_block(u64::MAX),
+        ];
+        for change in cannot_be {
+            write(change);
+            assert!(check(&device).expect("no such block").is_none());
+        }
+        assert_eq!(sequence(&device), before);
     }
 }

@@ -49,18 +49,29 @@ pub(crate) struct Mounted {
     pub mmp: Option<Mmp>,
 }
 
+/// Who keeps other hosts away while an image is mounted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protection {
+    /// The mount, where the image has multiple mount protection.
+    Own,
+    /// The caller ([`crate::MmpCheck`]), or nobody has to: it writes nothing to the image.
+    Callers,
+}
+
 /// Mounts. See the module's head.
 pub(crate) fn mount(
     device: Arc<dyn BlockDevice>,
     options: &ExtOptions,
+    protection: Protection,
 ) -> std::result::Result<Mounted, MountError> {
     let name = device.describe();
-    open(device, options).map_err(|kind| MountError { device: name, kind })
+    open(device, options, protection).map_err(|kind| MountError { device: name, kind })
 }
 
 fn open(
     device: Arc<dyn BlockDevice>,
     options: &ExtOptions,
+    protection: Protection,
 ) -> std::result::Result<Mounted, MountErrorKind> {
     let mut outlook = Outlook {
         is_read_only: options.is_read_only || options.skips_recovery,
@@ -71,13 +82,11 @@ fn open(
     if let Some(reason) = why_read_only(&*device, &found, options)? {
         outlook.make_read_only(reason);
     }
-    let mut mmp = None;
     // Before anything is written, and before anything is read that another host may change.
-    if !outlook.is_read_only && found.superblock.incompat().contains(Incompat::MMP) {
-        let block_size = found.geometry.block_size;
-        mmp = Some(Mmp::acquire(&device, &found.superblock, block_size)?);
-        found = read_superblock(&*device, &Overlay::default())?;
-    }
+    let mmp = match outlook.is_read_only || protection == Protection::Callers {
+        true => None,
+        false => protect(&device, &mut found)?,
+    };
     let overlay = recovered(&device, &found, options, &mut outlook)?;
     let Found {
         superblock,
@@ -143,6 +152,20 @@ impl Outlook {
         }
         self.is_read_only = true;
     }
+}
+
+/// Keeps other hosts away, where the image has multiple mount protection, and reads the superblock
+/// again then.
+fn protect(
+    device: &Arc<dyn BlockDevice>,
+    found: &mut Found,
+) -> std::result::Result<Option<Mmp>, MountErrorKind> {
+    if !found.superblock.incompat().contains(Incompat::MMP) {
+        return Ok(None);
+    }
+    let mmp = Mmp::acquire(device, &found.superblock, found.geometry.block_size)?;
+    *found = read_superblock(&**device, &Overlay::default())?;
+    Ok(Some(mmp))
 }
 
 /// The journal that was named must be this image's.

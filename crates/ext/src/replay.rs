@@ -1,5 +1,6 @@
 //! The journal for who looks at an image without mounting it: what a replay would show, and the
-//! replay itself.
+//! replay itself. And mounts for a program that repairs an image: it keeps other hosts away itself
+//! ([`crate::MmpCheck`]), where its writes reach the image at all.
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use finefs_namespace::{Caller, Error, Namespace, Options, Store};
 
 use crate::error::detail;
 use crate::journal::listing;
+use crate::mount::Protection;
 use crate::quota::QuotaUsage;
 use crate::recover::{self, Finding};
 use crate::{ExtOptions, ExtStore};
@@ -95,14 +97,19 @@ pub fn replay(
     }
 }
 
+fn open(device: &Arc<dyn BlockDevice>) -> Result<ExtStore, String> {
+    let options = ExtOptions::default();
+    ExtStore::open_with(Arc::clone(device), &options, Protection::Callers)
+        .map_err(|error| error.to_string())
+}
+
 /// Makes the quota files of an image say that ids have so many bytes and inodes, and others
 /// nothing: mounts the image and unmounts it. False where it cannot be written.
 pub fn set_quota_usage(
     device: &Arc<dyn BlockDevice>,
     usage: &[QuotaUsage],
 ) -> Result<bool, String> {
-    let store = ExtStore::open(Arc::clone(device), &ExtOptions::default());
-    let store = store.map_err(|error| error.to_string())?;
+    let store = open(device)?;
     if store.geometry().is_read_only {
         return Ok(false);
     }
@@ -112,8 +119,7 @@ pub fn set_quota_usage(
 
 /// Removes the orphans, as a mount does: mounts the image and unmounts it.
 pub fn remove_orphans(device: &Arc<dyn BlockDevice>) -> Result<(), String> {
-    let store = ExtStore::open(Arc::clone(device), &ExtOptions::default());
-    let store = store.map_err(|error| error.to_string())?;
+    let store = open(device)?;
     store.close().map_err(|error| detail(&error))
 }
 
@@ -152,8 +158,7 @@ fn mounted<T>(
     device: &Arc<dyn BlockDevice>,
     work: impl FnOnce(&Namespace) -> finefs_namespace::Result<T>,
 ) -> Result<Option<T>, String> {
-    let store = ExtStore::open(Arc::clone(device), &ExtOptions::default());
-    let store = store.map_err(|error| error.to_string())?;
+    let store = open(device)?;
     let namespace = Namespace::without_thread(Arc::new(store), Options::default());
     let namespace = namespace.map_err(|error| detail(&error))?;
     let done = work(&namespace);

@@ -27,7 +27,7 @@ use crate::load::{
     checked, clusters, directory, encryption, inode, map, names, quota, symlink, verity, xattr,
 };
 use crate::mmp::Mmp;
-use crate::mount::{self, Mounted};
+use crate::mount::{self, Mounted, Protection};
 use crate::on_error::OnError;
 use crate::quota::account as quota_account;
 use crate::quota::{QuotaReport, QuotaUsage, Quotas};
@@ -66,12 +66,21 @@ impl ExtStore {
         device: Arc<dyn BlockDevice>,
         options: &ExtOptions,
     ) -> std::result::Result<ExtStore, MountError> {
+        ExtStore::open_with(device, options, Protection::Own)
+    }
+
+    /// The same, where it is said who keeps other hosts away.
+    pub(crate) fn open_with(
+        device: Arc<dyn BlockDevice>,
+        options: &ExtOptions,
+        protection: Protection,
+    ) -> std::result::Result<ExtStore, MountError> {
         let Mounted {
             state,
             notes,
             was_valid,
             mmp,
-        } = mount::mount(device, options)?;
+        } = mount::mount(device, options, protection)?;
         let journal_blocks = state.journal.lock().as_ref().map(JournalWriter::capacity);
         let mut geometry = geometry(&state, journal_blocks);
         let buffer_bytes = options.buffer_bytes;
