@@ -51,6 +51,10 @@ problems! {
     ErrorsNoted "errors-noted" None;
     /// It was not unmounted, and no journal stands for it: the same.
     NotClean "not-clean" None;
+    /// The block of multiple mount protection says that somebody has the file system.
+    InUse "in-use" None;
+    /// The block of multiple mount protection.
+    Mmp "mmp" Repair;
     /// A superblock copy differs in what must be equal.
     Backup "backup-superblock" None;
     /// The journal's inode, map or superblock.

@@ -13,6 +13,7 @@
 //! | `tables` | what the passes remember: a bit for each block, 12 bytes for each inode |
 //! | `walk` | the blocks of an inode, by extents or by pointers, each fault told and passed over |
 //! | `work` | sharing out among threads |
+//! | `mmp` | other hosts are kept away while an image is changed |
 //! | `pass` | the passes |
 //! | [`mod@dump`] | what lies on an image, in words |
 //! | [`mod@tune`] | what may be changed in the superblock |
@@ -41,6 +42,7 @@
 pub mod dump;
 pub mod finding;
 mod fs;
+mod mmp;
 mod pass;
 pub mod repair;
 pub mod resize;
@@ -80,5 +82,7 @@ impl Default for Options {
 /// Checks an image. An error means that there is nothing to check: no ext2/3/4 file system, one
 /// with features that are not known, or a device that cannot be read.
 pub fn check(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Report, String> {
-    pass::run(device, options).map(|checked| checked.report)
+    let mut report = pass::run(device, options)?.report;
+    mmp::note_use(device, &mut report);
+    Ok(report)
 }

@@ -6,12 +6,14 @@
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_ext::replay;
+use finefs_ext::{IfChecked, replay};
 use finefs_ext_disk::checksum::FsSeed;
 use finefs_ext_disk::features::{Compat, FeatureWord, Incompat, RoCompat};
+use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 
 use crate::fs::{no_superblock, replay_first};
+use crate::mmp;
 
 /// What is to be changed.
 #[derive(Clone, Debug, Default)]
@@ -61,27 +63,20 @@ const ENCODING: u16 = 1;
 pub fn tune(device: &Arc<dyn BlockDevice>, changes: &Changes) -> Result<Superblock, String> {
     let name = device.describe();
     let text = |error: std::io::Error| format!("{name}: {error}");
-    let read = |at: u64| -> Result<Option<Superblock>, String> {
-        let mut bytes = [0; SUPERBLOCK_SIZE];
-        device.read_at(at, &mut bytes).map_err(text)?;
-        Ok(Superblock::parse(&bytes).ok())
-    };
-    let mut primary =
-        read(SUPERBLOCK_OFFSET)?.ok_or_else(|| format!("{name}: {}", no_superblock(&**device)))?;
-    if let Some(what) = replay::what_journal(&**device) {
-        return Err(format!("{name}: {what}"));
+    let named = |reason: String| format!("{name}: {reason}");
+    // What cannot be is refused before it waits for other hosts, which may change what was read.
+    let (mut primary, mut geometry) = plan(device, changes).map_err(named)?;
+    let held = mmp::hold(device, IfChecked::Refused).map_err(named)?;
+    if held.is_some() {
+        (primary, geometry) = plan(device, changes).map_err(named)?;
+    } else if primary.incompat().contains(Incompat::MMP) {
+        let what = "nothing keeps other hosts away: its MMP block cannot be; run finefs check";
+        return Err(named(what.to_owned()));
     }
-    let geometry = primary
-        .validate()
-        .map_err(|error| format!("{name}: superblock: {error}; run finefs check"))?;
-    if primary.incompat().contains(Incompat::NEEDS_RECOVERY) {
-        return Err(format!("{name}: {}", replay_first(&primary)));
-    }
-    apply(&mut primary, changes).map_err(|reason| format!("{name}: {reason}"))?;
     for group in geometry.backup_groups() {
         let at = geometry.group_first_block(group).0 * u64::from(geometry.block_size);
         // A backup that is none is a check's matter.
-        let Ok(Some(mut backup)) = read(at) else {
+        let Some(mut backup) = read(device, at).map_err(text)? else {
             continue;
         };
         if apply(&mut backup, changes).is_ok() {
@@ -94,6 +89,32 @@ pub fn tune(device: &Arc<dyn BlockDevice>, changes: &Changes) -> Result<Superblo
         .map_err(text)?;
     device.flush().map_err(text)?;
     Ok(primary)
+}
+
+fn read(device: &Arc<dyn BlockDevice>, at: u64) -> std::io::Result<Option<Superblock>> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(at, &mut bytes)?;
+    Ok(Superblock::parse(&bytes).ok())
+}
+
+/// The superblock as it is to be, and where its copies are.
+fn plan(
+    device: &Arc<dyn BlockDevice>,
+    changes: &Changes,
+) -> Result<(Superblock, Geometry), String> {
+    let primary = read(device, SUPERBLOCK_OFFSET).map_err(|error| error.to_string())?;
+    let mut primary = primary.ok_or_else(|| no_superblock(&**device))?;
+    if let Some(what) = replay::what_journal(&**device) {
+        return Err(what);
+    }
+    let geometry = primary
+        .validate()
+        .map_err(|error| format!("superblock: {error}; run finefs check"))?;
+    if primary.incompat().contains(Incompat::NEEDS_RECOVERY) {
+        return Err(replay_first(&primary));
+    }
+    apply(&mut primary, changes)?;
+    Ok((primary, geometry))
 }
 
 fn apply(sb: &mut Superblock, changes: &Changes) -> Result<(), String> {

@@ -12,7 +12,7 @@ use finefs_check::{Finding, Options, Problem, Report};
 use serde::Serialize;
 
 use crate::check::{CLEAN, ERRORS_LEFT, OPERATIONAL, open, open_at, status_of};
-use crate::{CliResult, Failure, output, progress, size};
+use crate::{CliResult, Failure, logger, output, progress, size};
 
 /// What was wrong is right now.
 const CORRECTED: u8 = 1;
@@ -83,6 +83,7 @@ impl Repair {
     }
 
     fn repair(self) -> CliResult<u8> {
+        logger::start(false);
         let access = match self.dry_run {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
@@ -204,6 +205,7 @@ pub(crate) struct Undo {
 
 impl Undo {
     pub(crate) fn run(self) -> CliResult<()> {
+        logger::start(false);
         let (device, start) = open_at(&self.image, self.offset, Access::ReadWrite)?;
         let is_part = start.is_some();
         let changed = match self.force {

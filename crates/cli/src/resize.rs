@@ -13,7 +13,7 @@ use finefs_check::resize::{Resized, Slack, Target, UndoFile, minimum, resize};
 use finefs_image::address::{self, partitions_named};
 
 use crate::repair::default_undo;
-use crate::{CliResult, Failure, output, progress, size};
+use crate::{CliResult, Failure, logger, output, progress, size};
 
 /// Make a file system larger or smaller, in an image that nobody uses
 ///
@@ -83,6 +83,7 @@ impl Resize {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
         };
+        logger::start(false);
         let device = self.open(access)?;
         let mut options = Options::default();
         if let Some(jobs) = self.jobs {

@@ -9,7 +9,7 @@ use finefs_check::tune::{Changes, tune};
 use finefs_image::mkfs::parse_uuid;
 
 use crate::check::open;
-use crate::{CliResult, Failure, accounts, size};
+use crate::{CliResult, Failure, accounts, logger, size};
 
 const DAY_SECONDS: u32 = 24 * 60 * 60;
 
@@ -95,6 +95,7 @@ impl Tune {
             errors: self.errors.map(|errors| errors as u16 + 1),
             features: self.features,
         };
+        logger::start(false);
         let device = open(&self.image, self.offset, Access::ReadWrite)?;
         tune(&device, &changes).map_err(Failure::new)?;
         Ok(())

@@ -429,3 +429,23 @@ fn bad_values_of_tune_are_told() {
         "{said}"
     );
 }
+
+/// With multiple mount protection: who has the image is named, and why it takes so long.
+#[test]
+fn what_changes_an_image_waits_for_other_hosts_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let made = finefs(&["mkfs", "-q", "--size", "16m", "-O", "mmp"], &image);
+    assert!(made.status.success(), "{}", text(&made));
+    let tuned = finefs(&["tune", "-L", "mine"], &image);
+    assert!(tuned.status.success(), "{}", text(&tuned));
+    assert!(
+        text(&tuned).contains("waiting for 11 s"),
+        "{}",
+        text(&tuned)
+    );
+    assert!(superblock(&image).contains("mine"));
+    let state = Command::new("dumpe2fs").arg("-m").arg(&image).output();
+    let state = text(&state.unwrap());
+    assert!(state.contains("0xff4d4d50"), "{state}");
+}

@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use finefs_ext::MmpState;
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::FileKind;
 use finefs_ext_disk::jbd2::JournalSuperblock;
@@ -21,6 +22,7 @@ pub(super) fn check(check: &Check, found: &mut Findings) {
     backup(fs, found);
     resize_inode(fs, found);
     journal(fs, found);
+    mmp(fs, found);
 }
 
 fn claim_groups(check: &Check, found: &mut Findings) {
@@ -114,6 +116,23 @@ fn superblock(fs: &Fs, found: &mut Findings) {
     if fs.has_ro(RoCompat::ORPHAN_PRESENT) && !fs.has(Compat::ORPHAN_FILE) {
         let what = "orphan_present without orphan_file".to_owned();
         wrong(Problem::Features, what);
+    }
+}
+
+/// Looks at the block of multiple mount protection. Who has the file system is no matter of this.
+fn mmp(fs: &Fs, found: &mut Findings) {
+    if !fs.needs(Incompat::MMP) {
+        return;
+    }
+    let number = fs.sb.mmp_block();
+    if number <= u64::from(fs.geo.first_data_block) || number >= fs.geo.blocks_count {
+        let what = format!("superblock: MMP block {number}, which cannot be");
+        return found.add(Problem::Superblock, Object::whole(), what);
+    }
+    match MmpState::of(&fs.source.device) {
+        Ok(Some(MmpState::Damaged(what))) => found.add(Problem::Mmp, Object::whole(), what),
+        Ok(_) => {}
+        Err(error) => found.add(Problem::Io, Object::whole().block(number), error),
     }
 }
 

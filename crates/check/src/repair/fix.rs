@@ -9,6 +9,7 @@ use finefs_ext_disk::extent::ExtentNode;
 use finefs_ext_disk::features::RoCompat;
 use finefs_ext_disk::htree::{DxBlock, DxPlace};
 use finefs_ext_disk::inode::{Inode, InodeFlags, LINKS_MAX, LINKS_UNCOUNTED};
+use finefs_ext_disk::mmp::MmpBlock;
 use finefs_ext_disk::superblock::SUPERBLOCK_OFFSET;
 use finefs_ext_disk::{Ino, PhysBlock, xattr};
 
@@ -52,6 +53,7 @@ impl Fix<'_> {
                 true
             }
             (Problem::LargeFile, _, _) => self.set_large_file()?,
+            (Problem::Mmp, _, _) => self.renew_mmp_block()?,
             (Problem::InodeChecksum, Some(ino), _) => self.inode(ino, |_| ())?,
             (Problem::InodeTime, Some(ino), _) => {
                 let now = fs.sb.write_time().max(1) as u32;
@@ -111,6 +113,18 @@ impl Fix<'_> {
         }
         sb.update_checksum();
         self.write(SUPERBLOCK_OFFSET, sb.as_bytes())?;
+        Ok(true)
+    }
+
+    /// Writes the block of multiple mount protection anew, as it is after a repair that holds it.
+    fn renew_mmp_block(&self) -> Result<bool, String> {
+        let sb = &self.check.fs.sb;
+        let mut block = MmpBlock::clean(sb.write_time(), sb.mmp_interval());
+        if sb.has_metadata_csum() {
+            block.update_checksum(sb.seed());
+        }
+        let at = sb.mmp_block() * u64::from(self.check.fs.geo.block_size);
+        self.write(at, block.as_bytes())?;
         Ok(true)
     }
 

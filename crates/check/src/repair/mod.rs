@@ -13,6 +13,8 @@
 //! 2. Nothing is written to the image unless the check of the shadow finds nothing.
 //! 3. The image is written after the undo file is durable, its superblock last. That says then that
 //!    the image is clean and has no errors, as after e2fsck.
+//! 4. While the image is changed, its MMP block, if it has one, keeps other hosts away. That block
+//!    is not in the undo file.
 
 mod decide;
 mod e2undo;
@@ -29,14 +31,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_ext::replay;
+use finefs_ext::{IfChecked, replay};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 
 use crate::finding::{Finding, Problem, Remedy, Report};
 use crate::fs::external_is_replayed;
-use crate::{Options, pass};
+use crate::{Options, mmp, pass};
 pub use decide::NAMED;
-use shadow::Shadow;
+use shadow::{Change, Shadow, without_mmp_block};
 pub(crate) use undo::Undo;
 pub use undo::{default_path, undo};
 
@@ -85,6 +87,45 @@ pub fn repair(
 ) -> Result<Outcome, String> {
     // The undo file could not put back what the replay takes out of the other device.
     external_is_replayed(device)?;
+    let Some(undo) = undo else {
+        return attempt(device, options, None);
+    };
+    let held = mmp::hold(device, IfChecked::Refused)?;
+    let outcome = attempt(device, options, Some(undo))?;
+    let Some(damage) = held.as_ref().and_then(mmp::damage) else {
+        return Ok(outcome);
+    };
+    Ok(match outcome {
+        Outcome::Clean(report) => Outcome::Done {
+            fixed: vec![damage],
+            report,
+            pages: 0,
+            undo: None,
+        },
+        Outcome::Done {
+            mut fixed,
+            report,
+            pages,
+            undo,
+        } => {
+            fixed.insert(0, damage);
+            Outcome::Done {
+                fixed,
+                report,
+                pages,
+                undo,
+            }
+        }
+        refused => refused,
+    })
+}
+
+/// Repairs an image that nobody else writes, or does nothing but say what would be done.
+fn attempt(
+    device: &Arc<dyn BlockDevice>,
+    options: &Options,
+    undo: Option<&Path>,
+) -> Result<Outcome, String> {
     let first = pass::run(device, options)?.report;
     if is_good(&first) && !first.findings.iter().any(is_mark) {
         return Ok(Outcome::Clean(first));
@@ -153,7 +194,7 @@ fn finish(
             new_bytes: length,
             cut_off: &[],
         };
-        commit(device, &undo, &changes)?;
+        commit(device, &undo, changes)?;
     }
     Ok(Outcome::Done {
         fixed,
@@ -241,10 +282,12 @@ pub(crate) fn superblock(view: &Arc<dyn BlockDevice>) -> Result<Superblock, Stri
 pub(crate) fn commit(
     device: &Arc<dyn BlockDevice>,
     undo: &Undo<'_>,
-    changes: &[shadow::Change],
+    changes: Vec<Change>,
 ) -> Result<(), String> {
+    mmp::still_held(device)?;
+    let changes = without_mmp_block(changes);
     let path = undo.path.display();
-    undo.write(&**device, changes)
+    undo.write(&**device, &changes)
         .map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => format!(
                 "{path} is there already: move it away, or name another by --undo; nothing was \
@@ -258,7 +301,7 @@ pub(crate) fn commit(
             device.describe()
         )
     };
-    let holds_superblock = |change: &&shadow::Change| change.offset_bytes <= SUPERBLOCK_OFFSET;
+    let holds_superblock = |change: &&Change| change.offset_bytes <= SUPERBLOCK_OFFSET;
     let (last, rest): (Vec<_>, Vec<_>) = changes.iter().partition(holds_superblock);
     if !last.is_empty() {
         let sb = undo::marked_as_damaged(superblock(device)?);

@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use finefs_block::{BlockDevice, bounds};
+use finefs_ext_disk::features::Incompat;
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use finefs_locks::{LockClass, RwLock};
 
 use crate::pass::Check;
@@ -104,6 +107,54 @@ pub(crate) struct Change {
     pub offset_bytes: u64,
     pub old: Box<[u8]>,
     pub new: Box<[u8]>,
+}
+
+impl Change {
+    /// Where the block of multiple mount protection lies, if this has the superblock that says it.
+    fn mmp_block(&self) -> Option<Range<u64>> {
+        let at = usize::try_from(SUPERBLOCK_OFFSET.checked_sub(self.offset_bytes)?).ok()?;
+        let sb = Superblock::parse(self.new.get(at..at + SUPERBLOCK_SIZE)?).ok()?;
+        let number = sb.mmp_block();
+        let has_it = sb.incompat().contains(Incompat::MMP);
+        if !has_it || number <= u64::from(sb.first_data_block()) {
+            return None;
+        }
+        let length = u64::from(sb.block_size()?);
+        let start = number.checked_mul(length)?;
+        Some(start..start.checked_add(length)?)
+    }
+
+    /// The parts of it outside of a range.
+    fn outside(self, range: &Range<u64>) -> Vec<Change> {
+        let start = self.offset_bytes;
+        let end = start + self.new.len() as u64;
+        let part = |from: u64, to: u64| {
+            let within = (from - start) as usize..(to - start) as usize;
+            Change {
+                offset_bytes: from,
+                old: self.old[within.clone()].into(),
+                new: self.new[within].into(),
+            }
+        };
+        let before = (start, range.start.clamp(start, end));
+        let behind = (range.end.clamp(start, end), end);
+        [before, behind]
+            .into_iter()
+            .filter(|(from, to)| from < to)
+            .map(|(from, to)| part(from, to))
+            .collect()
+    }
+}
+
+/// Changes without the block of multiple mount protection of the file system that they make: it
+/// says who has that now, in the image and after an undo.
+pub(crate) fn without_mmp_block(changes: Vec<Change>) -> Vec<Change> {
+    match changes.iter().find_map(Change::mmp_block) {
+        Some(block) => (changes.into_iter())
+            .flat_map(|change| change.outside(&block))
+            .collect(),
+        None => changes,
+    }
 }
 
 impl BlockDevice for Shadow {

@@ -18,11 +18,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_ext::IfChecked;
 use finefs_ext_disk::checksum::crc32c;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 
 use super::shadow::{Change, PAGE};
 use super::{ChangedSince, e2undo};
+use crate::mmp;
 
 const NAME: &[u8; 14] = b"finefs undo 3\n";
 const NAME_2: &[u8; 14] = b"finefs undo 2\n";
@@ -143,9 +145,26 @@ pub fn undo(
     device: &Arc<dyn BlockDevice>,
     changed: ChangedSince,
 ) -> Result<usize, String> {
-    if e2undo::is_one(path) {
-        return e2undo::undo(path, device, changed);
+    let shown = path.display();
+    // Before it waits for other hosts.
+    File::open(path).map_err(|error| format!("{shown}: {error}"))?;
+    let if_checked = match changed {
+        ChangedSince::Refused => IfChecked::Refused,
+        ChangedSince::PutBack { .. } => IfChecked::TakenOver,
+    };
+    let named = |reason: String| format!("{}: {reason}", device.describe());
+    let _held = mmp::hold(device, if_checked).map_err(named)?;
+    match e2undo::is_one(path) {
+        true => e2undo::undo(path, device, changed),
+        false => put_back(path, device, changed),
     }
+}
+
+fn put_back(
+    path: &Path,
+    device: &Arc<dyn BlockDevice>,
+    changed: ChangedSince,
+) -> Result<usize, String> {
     let shown = path.display();
     let (mut count, mut uuid, mut strange) = (0, None, 0);
     let lengths = read(path, &mut |page| {

@@ -38,16 +38,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_ext::IfChecked;
 use finefs_ext_disk::features::{Compat, RoCompat};
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::superblock::State;
 use serde::Serialize;
 
-use crate::Options;
 use crate::finding::{Problem, Report};
 use crate::fs::{external_is_replayed, replay_first};
 use crate::pass::{self, Check};
 use crate::repair::{Undo, commit, is_good, round, shadow::Shadow};
+use crate::{Options, mmp};
 use layout::Layout;
 use metadata::Writer;
 use moving::Mover;
@@ -158,6 +159,8 @@ pub fn resize(
             undo.path.display()
         ));
     }
+    // Held until the end: blocks that are free are written before all is ready.
+    let _held = mmp::hold(device, IfChecked::Refused)?;
     progress("checking");
     let check = checked(device, options)?;
     let wanted = wanted_blocks(device, target, &check, progress)?;
@@ -388,7 +391,7 @@ fn work(
         },
         cut_off: &cut_off,
     };
-    commit(device, &kept, &changes)?;
+    commit(device, &kept, changes)?;
     Ok(Resized {
         block_size: shape.geo.block_size,
         old_blocks: check.fs.geo.blocks_count,

@@ -3,6 +3,7 @@
 mod agree;
 mod groups;
 mod marks;
+mod mmp;
 mod repair;
 mod resize;
 mod support;
