@@ -559,6 +559,12 @@ impl SourceFile for OpenFile {
         let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).map_err(self.failed())?;
         Ok(Some((start, end)))
     }
+
+    fn size(&self) -> Result<u64> {
+        let found = self.file.metadata();
+        let found = found.map_err(|error| Error::host(self.shown.clone(), error));
+        found.map(|found| found.len())
+    }
 }
 
 impl SinkFile for OpenFile {

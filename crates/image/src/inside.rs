@@ -372,6 +372,11 @@ impl SourceFile for OpenFile {
         Ok(Some((start, end)))
     }
 
+    fn size(&self) -> Result<u64> {
+        let found = self.file.metadata().map_err(self.failed());
+        found.map(|found| found.len())
+    }
+
     fn is_sealed(&self) -> bool {
         let found = self.file.metadata();
         found.is_ok_and(|found| found.flags().contains(FileFlags::VERITY))

@@ -53,6 +53,8 @@ pub trait SourceFile: Send {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
     /// The next data from `offset` on, from its start to the hole behind it; `None` at the end.
     fn data_after(&self, offset: u64) -> Result<Option<(u64, u64)>>;
+    /// Its length now.
+    fn size(&self) -> Result<u64>;
     /// Its data are sealed (fs-verity), where that is known; copies never are.
     fn is_sealed(&self) -> bool {
         false

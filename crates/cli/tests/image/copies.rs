@@ -197,6 +197,30 @@ fn holes_are_kept_made_or_filled() {
     assert_eq!(blocks(&["--sparse=never", "hole"]), "2048 1048576\n");
 }
 
+/// Files of sysfs are shorter than they say, as is one that has lost its end meanwhile.
+#[test]
+fn a_copy_ends_where_the_file_ends() {
+    let place = Place::new();
+    place.image("image", "ext4", 16);
+    let known = [
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/sys/power/state",
+    ];
+    let is_short = |path: &&str| {
+        let read = fs::read(path).map_or(u64::MAX, |bytes| bytes.len() as u64);
+        fs::metadata(path).is_ok_and(|found| found.len() > read)
+    };
+    let Some(file) = known.into_iter().find(is_short) else {
+        eprintln!("skipped: needs a file of sysfs");
+        return;
+    };
+    for sparse in ["auto", "always", "never"] {
+        place.ok(&["cp", &format!("--sparse={sparse}"), file, "image:/copy"]);
+        let copied = place.finefs(&["cat", "image:/copy"]).output().unwrap();
+        assert!(copied.stdout == fs::read(file).unwrap(), "{sparse}");
+    }
+}
+
 /// What a program may do is not what one that replaces it may.
 #[test]
 fn capabilities_go_with_the_contents_that_they_were_of() {
