@@ -13,6 +13,9 @@ const MAGIC: u32 = 0xed26_ff3a;
 /// Of a file's header, and of a chunk's.
 pub const HEADER_BYTES: u16 = 28;
 const CHUNK_HEADER_BYTES: u16 = 12;
+/// What a chunk of `FILL` repeats.
+const WORD_BYTES: u32 = 4;
+const ZEROS_CHUNK_BYTES: usize = CHUNK_HEADER_BYTES as usize + WORD_BYTES as usize;
 /// The unit of chunks that is written.
 pub const BLOCK_BYTES: u32 = 4096;
 
@@ -36,16 +39,26 @@ pub fn header(blocks: u32, chunks: u32) -> [u8; HEADER_BYTES as usize] {
     bytes
 }
 
-/// The header of a chunk of so many blocks; `is_data` where they follow.
-pub fn chunk_header(blocks: u32, is_data: bool) -> [u8; CHUNK_HEADER_BYTES as usize] {
+/// The header of a chunk of so many blocks, whose data follow.
+pub fn data_header(blocks: u32) -> [u8; CHUNK_HEADER_BYTES as usize] {
+    chunk_header(RAW, blocks, blocks * BLOCK_BYTES)
+}
+
+/// A chunk of so many blocks of zeros, whole: the word 0, to be repeated. Tools that flash an image
+/// skip a chunk of `DONT_CARE`, and the device keeps what it has there.
+pub fn zeros_chunk(blocks: u32) -> [u8; ZEROS_CHUNK_BYTES] {
+    let mut bytes = [0; ZEROS_CHUNK_BYTES];
+    let header = chunk_header(FILL, blocks, WORD_BYTES);
+    bytes[..header.len()].copy_from_slice(&header);
+    bytes
+}
+
+fn chunk_header(kind: u16, blocks: u32, data_bytes: u32) -> [u8; CHUNK_HEADER_BYTES as usize] {
     let mut bytes = [0; CHUNK_HEADER_BYTES as usize];
-    let (kind, data) = match is_data {
-        true => (RAW, blocks * BLOCK_BYTES),
-        false => (DONT_CARE, 0),
-    };
     bytes[0..2].copy_from_slice(&kind.to_le_bytes());
     bytes[4..8].copy_from_slice(&blocks.to_le_bytes());
-    bytes[8..12].copy_from_slice(&(u32::from(CHUNK_HEADER_BYTES) + data).to_le_bytes());
+    let whole = u32::from(CHUNK_HEADER_BYTES) + data_bytes;
+    bytes[8..12].copy_from_slice(&whole.to_le_bytes());
     bytes
 }
 
@@ -222,13 +235,10 @@ mod tests {
 
     fn image(chunks: u32) -> Vec<u8> {
         let mut bytes = header(4, chunks).to_vec();
-        bytes.extend(chunk_header(1, true));
+        bytes.extend(data_header(1));
         bytes.extend([7; BLOCK_BYTES as usize]);
-        bytes.extend(chunk_header(1, false));
-        let mut fill = chunk_header(2, false);
-        fill[..2].copy_from_slice(&FILL.to_le_bytes());
-        fill[8] += 4;
-        bytes.extend(fill);
+        bytes.extend(chunk_header(DONT_CARE, 1, 0));
+        bytes.extend(chunk_header(FILL, 2, WORD_BYTES));
         bytes.extend([1, 2, 3, 4]);
         bytes
     }
@@ -253,6 +263,16 @@ mod tests {
             (4092, true)
         );
         assert!(!extent(9000).is_zero);
+    }
+
+    #[test]
+    fn zeros_are_a_word_that_is_repeated() {
+        let chunk = zeros_chunk(3);
+        assert_eq!(chunk[..2], FILL.to_le_bytes());
+        assert_eq!(chunk[4..], [3, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0]);
+        let device = open(&[&header(3, 1)[..], &chunk].concat()).unwrap();
+        let extent = device.extent_at(0, device.len_bytes()).unwrap();
+        assert_eq!((extent.length_bytes, extent.is_zero), (3 * 4096, true));
     }
 
     #[test]

@@ -373,6 +373,36 @@ fn a_closed_partition_gives_its_disk_back() {
     assert_eq!(place.ok(&["ls", "disk.img@p1:/"]), "a\nb\nlost+found\n");
 }
 
+/// Tools that flash an image leave what the device has where a chunk is one that nobody cares for.
+#[test]
+fn zeros_of_an_android_image_are_written() {
+    let place = Place::new();
+    let raw = place.image("raw", "ext4", 32);
+    place.ok(&["convert", "-q", "-O", "android-sparse", "raw", "sparse"]);
+    let sparse = fs::read(place.path("sparse")).unwrap();
+    let word = |at: usize| u32::from_le_bytes(sparse[at..at + 4].try_into().unwrap());
+    let (mut at, mut blocks) = (28, 0);
+    let mut kinds = Vec::new();
+    for _ in 0..word(20) {
+        let kind = word(at) & 0xffff;
+        if kind == 0xcac2 {
+            assert_eq!((word(at + 8), word(at + 12)), (16, 0));
+        }
+        kinds.push(kind);
+        blocks += word(at + 4);
+        at += word(at + 8) as usize;
+    }
+    assert_eq!((blocks, at), (32 << 8, sparse.len()));
+    assert!(
+        kinds.contains(&0xcac1) && kinds.contains(&0xcac2),
+        "{kinds:x?}"
+    );
+    assert!(!kinds.contains(&0xcac3), "{kinds:x?}");
+    assert!(sparse.len() < 8 << 20);
+    place.ok(&["convert", "-q", "sparse", "back"]);
+    assert!(fs::read(&raw).unwrap() == fs::read(place.path("back")).unwrap());
+}
+
 #[test]
 fn a_partition_table_is_put_around() {
     let place = Place::new();

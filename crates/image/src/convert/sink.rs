@@ -41,7 +41,7 @@ struct AndroidWriter {
     chunks: u32,
     /// Blocks of the chunk that is being gathered.
     gathered: u64,
-    /// Its data; empty where it is a hole.
+    /// Its data; empty where it is zeros.
     data: Vec<u8>,
 }
 
@@ -271,12 +271,12 @@ impl AndroidWriter {
         }
         if self.data.is_empty() {
             let blocks = self.gathered.div_ceil(block as u64) as u32;
-            self.file.write_all(&android::chunk_header(blocks, false))?;
+            self.file.write_all(&android::zeros_chunk(blocks))?;
         } else {
             let whole = self.data.len().next_multiple_of(block);
             self.data.resize(whole, 0);
             let blocks = (whole / block) as u32;
-            self.file.write_all(&android::chunk_header(blocks, true))?;
+            self.file.write_all(&android::data_header(blocks))?;
             self.file.write_all(&self.data)?;
         }
         self.gathered = 0;
