@@ -557,7 +557,7 @@ fn canonical(path: &Path) -> PathBuf {
 }
 
 /// An image and its partition, if it names one.
-fn split(image: &OsStr) -> (PathBuf, Option<String>) {
+pub(crate) fn split(image: &OsStr) -> (PathBuf, Option<String>) {
     let bytes = image.as_bytes();
     let at = bytes.iter().rposition(|byte| *byte == b'@');
     match at {

@@ -20,7 +20,12 @@ struct Server {
 impl Server {
     /// Runs `program`, which is to listen on its socket `-U` or `-k`.
     fn start(place: &Place, program: &str, arguments: &[&str]) -> Server {
-        let socket = place.path(&format!("{program}.socket"));
+        Server::start_at(place, &format!("{program}.socket"), program, arguments)
+    }
+
+    /// The same with a socket of this name.
+    fn start_at(place: &Place, socket: &str, program: &str, arguments: &[&str]) -> Server {
+        let socket = place.path(socket);
         let _ = fs::remove_file(&socket);
         let mut command = Command::new(program);
         match program {
@@ -37,6 +42,26 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         }
         server
+    }
+
+    /// Serves a file, and fails reads and writes where these conditions of sh(1) are true; `$4` is
+    /// the offset.
+    fn broken(place: &Place, file: &Path, fails_reads: &str, fails_writes: &str) -> Server {
+        let size = format!("get_size=echo {}", fs::metadata(file).unwrap().len());
+        let file = text(file);
+        let fail = "echo EIO broken >&2; exit 1; fi";
+        let options = "bs=65536 status=none";
+        let read = format!(
+            "pread=if {fails_reads}; then {fail}
+            exec dd if={file} {options} iflag=skip_bytes,count_bytes skip=$4 count=$3"
+        );
+        let write = format!(
+            "pwrite=if {fails_writes}; then cat > /dev/null; {fail}
+            exec dd of={file} {options} conv=notrunc oflag=seek_bytes seek=$4"
+        );
+        let can = ["can_write=exit 0", "can_flush=exit 0", "flush=exit 0"];
+        let arguments = [&["eval", &size, &read, &write][..], &can].concat();
+        Server::start_at(place, "broken.socket", "nbdkit", &arguments)
     }
 
     fn url(&self) -> String {
@@ -502,6 +527,33 @@ fn exports_are_images() {
         let source = fs::read(place.path("source")).unwrap();
         assert!(copied[..source.len()] == source);
     }
+}
+
+/// An export that was overwritten in part is neither the old disk nor the new one.
+#[test]
+fn a_conversion_that_fails_leaves_an_export_without_its_start() {
+    let place = Place::new();
+    let source = place.image("source", "ext4", 16);
+    edit(&place, "source");
+    let broken = Server::broken(&place, &source, "[ $4 -ge 8388608 ]", "false");
+    let target = Server::start(&place, "nbdkit", &["memory", "16M"]);
+    let url = target.url();
+    place.ok(&["mkfs", "-q", "-F", &url]);
+    edit(&place, &url);
+    let said = place.fails(1, &["convert", "-q", "-F", &broken.url(), &url]);
+    let wanted = format!("; what was at {url} is overwritten in part\n");
+    assert!(said.contains("cannot read: I/O error"), "{said}");
+    assert!(said.contains(&wanted), "{said}");
+    place.fails(2, &["ls", &url]);
+    place.ok(&["convert", "-q", "-f", "raw", &url, "left"]);
+    let left = fs::read(place.path("left")).unwrap();
+    assert!(left[..128 << 10].iter().all(|byte| *byte == 0));
+    place.ok(&["convert", "-q", "-F", "source", &url]);
+    assert_eq!(place.ok(&["cat", &target.at("/a/b/file")]).len(), 3 << 20);
+    let said = place.fails(1, &["convert", "-q", "-F", &url, &url]);
+    assert!(said.contains("is what is read, too"), "{said}");
+    place.ok(&["convert", "-q", "-F", &url, "left"]);
+    assert!(fs::read(place.path("left")).unwrap() == fs::read(&source).unwrap());
 }
 
 /// A repair of an export has its undo file in the working directory, and an error of the server has

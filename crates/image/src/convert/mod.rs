@@ -6,7 +6,8 @@
 //! | `sink` | what is written: files of each format, or an export of a server |
 //!
 //! What reads as zeros is neither read nor written where both formats know of that. A file is made
-//! beside its place and renamed; on a server's export the bytes go to where they belong.
+//! beside its place and renamed; on a server's export the bytes go to where they belong, those at
+//! its start last: one that was written in part begins with zeros.
 
 mod frame;
 mod sink;
@@ -57,7 +58,7 @@ pub struct Progress {
     pub bytes_all: AtomicU64,
     /// Bytes that are done.
     pub bytes: AtomicU64,
-    /// Set from outside: stop, and leave nothing.
+    /// Set from outside: stop, and leave nothing, or an export without its start.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -97,7 +98,7 @@ pub fn format_of_name(path: &Path) -> Option<Format> {
 ///
 /// # Errors
 /// What cannot be read or written, by its name. What was at the output's place is still there then,
-/// unless that is on a server.
+/// unless that is on a server, and the error says so.
 pub fn convert(
     input: &OsStr,
     output: &Path,
@@ -119,6 +120,10 @@ pub fn convert(
         // Before the input is open, which may be the same.
         check_unused(output)?;
     }
+    if finefs_disk::is_url(output.as_os_str()) && address::split(input).0 == output {
+        let reason = "is what is read, too, and would be overwritten before; convert it to a file";
+        return Err(Error::new(output.display().to_string(), reason));
+    }
     let (mut disk, from) = address::open_disk(input, &open)?;
     if options.offset_bytes > 0 {
         disk = Arc::new(PartitionDevice::new(disk, options.offset_bytes, None).map_err(failed)?);
@@ -135,7 +140,8 @@ pub fn convert(
     let length = disk.len_bytes();
     progress.bytes_all.store(length, Ordering::Relaxed);
     let mut sink = Sink::create(output, options.to, length, options.may_replace)?;
-    let data_bytes = copy(&*disk, &mut sink, &failed, progress)?;
+    let copied = copy(&*disk, &mut sink, &failed, progress);
+    let data_bytes = copied.map_err(|error| sink.explained(error))?;
     let size_bytes = sink.finish()?;
     Ok(Converted {
         image: output.display().to_string(),
@@ -194,7 +200,7 @@ fn copy(
     let mut at = 0;
     while at < length {
         if progress.stop.load(Ordering::Relaxed) {
-            return Err(Error::new("", "interrupted; nothing was made"));
+            return Err(sink.interrupted());
         }
         let (is_zero, step_bytes) = step_at(disk, at).map_err(failed)?;
         if is_zero {

@@ -30,9 +30,21 @@ enum Kind {
     Raw(File, Format),
     Qcow2(qcow2::Qcow2Device),
     Android(AndroidWriter),
-    /// What is there is written over.
-    Device(Arc<dyn BlockDevice>),
+    Device(DeviceWriter),
 }
+
+/// A device that is there, which is written over.
+struct DeviceWriter {
+    device: Arc<dyn BlockDevice>,
+    /// The start of the disk, which is written last. Before that the device has zeros there, so
+    /// that nothing takes it for the old disk or for the new one.
+    head: Vec<u8>,
+    /// What was there is overwritten in part.
+    is_begun: bool,
+}
+
+/// Partition tables and superblocks lie before this; that of reiserfs at 64 KiB.
+const HEAD_BYTES: u64 = 128 << 10;
 
 /// A sparse image in the making.
 struct AndroidWriter {
@@ -125,7 +137,7 @@ impl Sink {
         let outcome = match &mut self.kind {
             Kind::Raw(file, _) => file.write_all_at(data, at),
             Kind::Qcow2(device) => device.write_at(at, data),
-            Kind::Device(device) => device.write_at(at, data),
+            Kind::Device(writer) => writer.data(at, data),
             Kind::Android(writer) => writer.data(data),
         };
         outcome.map_err(|error| self.failed(error))
@@ -136,18 +148,46 @@ impl Sink {
         let outcome = match &mut self.kind {
             // A new one has nothing but zeros.
             Kind::Raw(..) | Kind::Qcow2(_) => Ok(()),
-            Kind::Device(device) => device.write_zeros_at(at, length_bytes),
+            Kind::Device(writer) => writer.zeros(at, length_bytes),
             Kind::Android(writer) => writer.zeros(length_bytes),
         };
         outcome.map_err(|error| self.failed(error))
     }
 
+    /// Why it was not made, when somebody has asked for the end.
+    pub fn interrupted(&self) -> Error {
+        match self.is_begun_in_place() {
+            true => Error::new(self.place.display().to_string(), "interrupted"),
+            false => Error::new("", "interrupted; nothing was made"),
+        }
+    }
+
+    /// What failed, and what that leaves.
+    pub fn explained(&self, error: Error) -> Error {
+        if !self.is_begun_in_place() {
+            return error;
+        }
+        let place = self.place.display().to_string();
+        let what = match error.place() == place {
+            true => "what was there".to_owned(),
+            false => format!("what was at {place}"),
+        };
+        let reason = format!("{}; {what} is overwritten in part", error.reason());
+        error.with_reason(reason)
+    }
+
+    fn is_begun_in_place(&self) -> bool {
+        matches!(&self.kind, Kind::Device(writer) if writer.is_begun)
+    }
+
     /// Ends it, and puts it to its place; gives the bytes of the disk.
     pub fn finish(mut self) -> Result<u64> {
-        self.complete().map_err(|error| self.failed(error))?;
-        // Also ends the handles.
-        self.kind = Kind::Device(Arc::new(finefs_block::MemoryDevice::new(0)));
-        for file in std::mem::take(&mut self.files) {
+        let completed = self.complete().map_err(|error| self.failed(error));
+        completed.map_err(|error| self.explained(error))?;
+        let Sink { kind, files, .. } = self;
+        // Ends the handles.
+        drop(kind);
+        for file in files {
             file.finish()?;
         }
         Ok(self.length_bytes)
@@ -174,7 +214,7 @@ impl Sink {
             }
             Kind::Raw(..) => Ok(()),
             Kind::Qcow2(device) => device.flush(),
-            Kind::Device(device) => device.flush(),
+            Kind::Device(writer) => writer.complete(),
             Kind::Android(writer) => writer.complete(),
         }
     }
@@ -223,9 +263,58 @@ fn device(place: &Path, length_bytes: u64) -> Result<Sink> {
     Ok(Sink {
         place: place.to_owned(),
         length_bytes: device.len_bytes(),
-        kind: Kind::Device(device),
+        kind: Kind::Device(DeviceWriter::new(device, length_bytes)),
         files: Vec::new(),
     })
+}
+
+impl DeviceWriter {
+    /// For a disk of so many bytes at the start of a device.
+    fn new(device: Arc<dyn BlockDevice>, length_bytes: u64) -> DeviceWriter {
+        DeviceWriter {
+            device,
+            head: vec![0; length_bytes.min(HEAD_BYTES) as usize],
+            is_begun: false,
+        }
+    }
+
+    /// Takes away the start of what is there, before anything behind it changes.
+    fn begin(&mut self) -> io::Result<()> {
+        if self.is_begun {
+            return Ok(());
+        }
+        self.is_begun = true;
+        self.device.write_zeros_at(0, self.head.len() as u64)?;
+        self.device.flush()
+    }
+
+    fn data(&mut self, at: u64, data: &[u8]) -> io::Result<()> {
+        self.begin()?;
+        let rest = self.head.get_mut(at as usize..).unwrap_or_default();
+        let kept = rest.len().min(data.len());
+        rest[..kept].copy_from_slice(&data[..kept]);
+        match kept < data.len() {
+            true => self.device.write_at(at + kept as u64, &data[kept..]),
+            false => Ok(()),
+        }
+    }
+
+    fn zeros(&mut self, at: u64, length_bytes: u64) -> io::Result<()> {
+        self.begin()?;
+        let from = at.max(self.head.len() as u64);
+        match (at + length_bytes).saturating_sub(from) {
+            0 => Ok(()),
+            length_bytes => self.device.write_zeros_at(from, length_bytes),
+        }
+    }
+
+    fn complete(&mut self) -> io::Result<()> {
+        if self.is_begun {
+            self.device.flush()?;
+            self.device.write_at(0, &self.head)?;
+        }
+        self.device.flush()
+    }
 }
 
 impl AndroidWriter {
@@ -291,5 +380,74 @@ impl AndroidWriter {
         self.file
             .write_all(&android::header(self.blocks, self.chunks))?;
         self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use finefs_block::MemoryDevice;
+
+    const DISK_BYTES: u64 = 1 << 20;
+
+    fn sink(device: &Arc<MemoryDevice>) -> Sink {
+        let device: Arc<dyn BlockDevice> = Arc::clone(device) as _;
+        Sink {
+            place: "nbd://host".into(),
+            kind: Kind::Device(DeviceWriter::new(device, DISK_BYTES)),
+            length_bytes: DISK_BYTES,
+            files: Vec::new(),
+        }
+    }
+
+    fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
+        let mut bytes = vec![0; device.len_bytes() as usize];
+        device.read_at(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// What ends before the end leaves neither the old disk nor the new one.
+    #[test]
+    fn the_start_of_a_device_is_written_last() {
+        let head = HEAD_BYTES as usize;
+        let device = Arc::new(MemoryDevice::from_bytes(&vec![9; 2 * DISK_BYTES as usize]));
+        let mut sink = sink(&device);
+        assert_eq!(
+            sink.interrupted().to_string(),
+            "interrupted; nothing was made"
+        );
+        let part = vec![1; 100_000];
+        for at in [0, 100_000] {
+            sink.data(at, &part).unwrap();
+        }
+        sink.zeros(200_000, DISK_BYTES - 200_000).unwrap();
+        let so_far = bytes_of(&device);
+        assert!(so_far[..head].iter().all(|byte| *byte == 0));
+        assert!(so_far[head..200_000].iter().all(|byte| *byte == 1));
+        assert_eq!(
+            sink.explained(sink.interrupted()).to_string(),
+            "nbd://host: interrupted; what was there is overwritten in part"
+        );
+        assert_eq!(
+            sink.explained(Error::new("file", "I/O error")).to_string(),
+            "file: I/O error; what was at nbd://host is overwritten in part"
+        );
+        sink.finish().unwrap();
+        let mut wanted = vec![1; 200_000];
+        wanted.resize(DISK_BYTES as usize, 0);
+        wanted.resize(2 * DISK_BYTES as usize, 9);
+        assert!(bytes_of(&device) == wanted);
+    }
+
+    #[test]
+    fn zeros_may_reach_over_the_start_of_a_device() {
+        let device = Arc::new(MemoryDevice::from_bytes(&vec![9; DISK_BYTES as usize]));
+        let mut sink = sink(&device);
+        sink.zeros(0, DISK_BYTES - 10).unwrap();
+        sink.data(DISK_BYTES - 10, &[1; 10]).unwrap();
+        sink.finish().unwrap();
+        let mut wanted = vec![0; DISK_BYTES as usize - 10];
+        wanted.extend([1; 10]);
+        assert!(bytes_of(&device) == wanted);
     }
 }
