@@ -478,6 +478,20 @@ impl SinkDir for HostDir {
     fn room(&self) -> Option<Room> {
         None
     }
+
+    fn sync(&self) -> Result<()> {
+        let failed = self.failed(OsStr::new("."));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.fd, ".", flags, Mode::empty()) {
+            Ok(dir) => rustix::fs::syncfs(&dir).map_err(failed),
+            // One that may not be read is synced with all others, which tells no errors.
+            Err(Errno::ACCESS) => {
+                rustix::fs::sync();
+                Ok(())
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
 }
 
 /// Set-id bits are for the owner that could not be set.

@@ -343,6 +343,12 @@ impl SinkDir for ImageDir {
             free_inodes: space.inodes_free,
         })
     }
+
+    fn sync(&self) -> Result<()> {
+        let Source { fs, shown, .. } = &*self.source;
+        fs.sync()
+            .map_err(|error| Error::inside(shown.clone(), &error))
+    }
 }
 
 /// An open file in an image.

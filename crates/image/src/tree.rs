@@ -104,6 +104,8 @@ pub trait SinkDir: Send + Sync {
     }
     /// Size of a block, by which files take space, and the free bytes, where that is known.
     fn room(&self) -> Option<Room>;
+    /// Puts on the disk, or on the image, all that was changed where this directory is.
+    fn sync(&self) -> Result<()>;
 }
 
 /// The free space of an image.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 use finefs_image::address::split_path;
 use finefs_image::copy::{Existing, Links, Options, Preserve, Sparse};
-use finefs_image::tree::Follow;
+use finefs_image::tree::{Follow, SinkDir};
 use finefs_image::{Access, Address, Attributes, Error, Operand};
 
 use super::Where;
@@ -23,7 +23,7 @@ use crate::output::ask;
 /// Move or rename files of an image, or move them into one or out of it, as mv(1)
 ///
 /// Within an image a move is one step. Else it is a copy with all attributes; the source is removed
-/// when everything has been copied.
+/// when everything has been copied and is on the disk.
 #[derive(Args)]
 #[command(override_usage = "finefs mv [OPTIONS] SOURCE... DEST\n       \
                             finefs mv [OPTIONS] -t DIR SOURCE...")]
@@ -89,12 +89,16 @@ impl Mv {
             session.fail("no operand is in an image; write IMAGE:/PATH, or use mv");
             return session.end();
         }
-        let mut made = Made::default();
+        let mut done = Done::default();
         for source in &sources {
+            if done.has_copied(source) {
+                done.remove_sources(&mut session);
+            }
             let is_several = sources.len() > 1 || has_directory;
-            let moved = self.move_one(&mut session, source, &to, is_several, &mut made);
+            let moved = self.move_one(&mut session, source, &to, is_several, &mut done);
             session.check(moved);
         }
+        done.remove_sources(&mut session);
         session.end()
     }
 
@@ -104,16 +108,16 @@ impl Mv {
         source: &Operand,
         to: &Operand,
         is_several: bool,
-        made: &mut Made,
+        done: &mut Done,
     ) -> finefs_image::Result<()> {
         match (source, to) {
             (Operand::Image(from), Operand::Image(to)) if from.image == to.image => {
-                self.rename(session, from, to, is_several, made)
+                self.rename(session, from, to, is_several, &mut done.made)
             }
             (Operand::Standard, _) | (_, Operand::Standard) => {
                 Err(Error::new("-", "cannot be moved"))
             }
-            _ => self.copy(session, source, to, is_several, made),
+            _ => self.copy(session, source, to, is_several, done),
         }
     }
 
@@ -185,13 +189,14 @@ impl Mv {
         Ok(())
     }
 
+    /// Copies a source. It is removed when the copy is durable.
     fn copy(
         &self,
         session: &mut Session,
         source: &Operand,
         to: &Operand,
         is_several: bool,
-        made: &mut Made,
+        done: &mut Done,
     ) -> finefs_image::Result<()> {
         let destination = Destination::find(session, to, !self.no_target_directory)?;
         if is_several && !destination.is_directory() {
@@ -218,20 +223,62 @@ impl Mv {
             if !self.may_replace(&source, &existing, &to) {
                 return Ok(());
             }
-            made.check(&existing, &from, &to)?;
+            done.made.check(&existing, &from, &to)?;
         }
         let copying = Copying::new(options, self.verbose);
         let (sink, name) = (Arc::clone(&task.sink), task.to.clone());
         copying.run(session, vec![task])?;
         match copying.is_complete() {
             true => {
-                made.0.extend(sink.find(&name)?.map(|found| found.ino));
-                remove(session, source)
+                done.made.0.extend(sink.find(&name)?.map(|found| found.ino));
+                done.copied.push(source.clone());
+                done.sink = Some(sink);
+                Ok(())
             }
             false => Err(Error::new(
                 "",
                 "the source stays, since not all of it was copied",
             )),
+        }
+    }
+}
+
+/// What a command has done so far.
+#[derive(Default)]
+struct Done {
+    made: Made,
+    /// Sources that were copied and are still there.
+    copied: Vec<Operand>,
+    /// Where they were copied to.
+    sink: Option<Arc<dyn SinkDir>>,
+}
+
+impl Done {
+    /// True for what was copied, and for what lies in that.
+    fn has_copied(&self, source: &Operand) -> bool {
+        self.copied.iter().any(|copied| match (copied, source) {
+            (Operand::Image(copied), Operand::Image(source)) => {
+                copied.image == source.image && source.path.starts_with(&copied.path)
+            }
+            (Operand::Host(copied), Operand::Host(source)) => source.starts_with(copied),
+            _ => false,
+        })
+    }
+
+    /// Removes the sources of all copies, once those are durable; else they stay.
+    fn remove_sources(&mut self, session: &mut Session) {
+        let copied = std::mem::take(&mut self.copied);
+        let Some(sink) = self.sink.take() else {
+            return;
+        };
+        if let Err(error) = sink.sync() {
+            let reason = format!("{}; the sources stay", error.reason());
+            session.fail(Error::new(error.place(), reason));
+            return;
+        }
+        for source in &copied {
+            let removed = remove(session, source);
+            session.check(removed);
         }
     }
 }

@@ -556,6 +556,33 @@ fn a_conversion_that_fails_leaves_an_export_without_its_start() {
     assert!(fs::read(place.path("left")).unwrap() == fs::read(&source).unwrap());
 }
 
+/// A commit that fails leaves the files where they were.
+#[test]
+fn what_is_moved_stays_until_its_copy_is_on_the_image() {
+    let place = Place::new();
+    let image = place.image("image", "ext4", 64);
+    for name in ["one", "two"] {
+        fs::write(place.path(name), name).unwrap();
+    }
+    // The superblock is written first.
+    let server = Server::broken(&place, &image, "false", "[ $4 -ne 1024 ]");
+    let said = place.fails(1, &["mv", "one", "two", &server.at("/")]);
+    assert!(said.contains("; the sources stay\n"), "{said}");
+    drop(server);
+    for name in ["one", "two"] {
+        assert_eq!(fs::read(place.path(name)).unwrap(), name.as_bytes());
+    }
+    let server = Server::start(&place, "nbdkit", &["file", text(&image)]);
+    place.ok(&["mv", "one", "two", &server.at("/")]);
+    assert_eq!(
+        place.ok(&["cat", &server.at("/one"), &server.at("/two")]),
+        "onetwo"
+    );
+    assert!(!place.path("one").exists() && !place.path("two").exists());
+    drop(server);
+    assert_clean(&image);
+}
+
 /// A repair of an export has its undo file in the working directory, and an error of the server has
 /// the URL once.
 #[test]
