@@ -432,6 +432,10 @@ impl SinkDir for HostDir {
         }
     }
 
+    fn remove_empty(&self, name: &OsStr) -> Result<()> {
+        rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR).map_err(self.failed(name))
+    }
+
     fn remove_acls(&self, name: &OsStr) -> Result<()> {
         let path = self.through_proc(name);
         for acl in ACLS {

@@ -83,11 +83,6 @@ impl ImageDir {
         Ok(self.child(name, name, dir))
     }
 
-    /// Removes a directory that has nothing in it.
-    pub(crate) fn remove_empty(&self, name: &OsStr) -> Result<()> {
-        self.dir.remove_dir(name).map_err(self.failed(name))
-    }
-
     fn look(&self, name: &OsStr, follow: Follow) -> finefs::Result<Attributes> {
         let metadata = match follow {
             Follow::Yes => self.dir.metadata(name),
@@ -294,6 +289,10 @@ impl SinkDir for ImageDir {
             }
             Some(_) => self.dir.remove_file(name).map_err(self.failed(name)),
         }
+    }
+
+    fn remove_empty(&self, name: &OsStr) -> Result<()> {
+        self.dir.remove_dir(name).map_err(self.failed(name))
     }
 
     fn remove_acls(&self, name: &OsStr) -> Result<()> {

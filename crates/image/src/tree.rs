@@ -93,6 +93,8 @@ pub trait SinkDir: Send + Sync {
     fn rename(&self, from: &OsStr, to: &OsStr) -> Result<()>;
     /// Removes a file, or a directory with all that is in it.
     fn remove_all(&self, name: &OsStr) -> Result<()>;
+    /// Removes a directory that has nothing in it.
+    fn remove_empty(&self, name: &OsStr) -> Result<()>;
     /// Removes the ACLs that a new file has from its directory.
     fn remove_acls(&self, name: &OsStr) -> Result<()>;
     /// Sets attributes.

@@ -275,6 +275,7 @@ impl Cp {
             },
             replaces_by_links: self.force || self.interactive || self.remove_destination,
             removes_existing: self.remove_destination,
+            replaces_directories: false,
             writes_special: !self.remove_destination,
             has_new_modes: words(&self.no_preserve, Attribute::Mode),
             umask: copying::umask(is_into_image),

@@ -209,6 +209,7 @@ impl Mv {
             sparse: Sparse::Kept,
             existing: Existing::Replaced,
             removes_existing: true,
+            replaces_directories: true,
             umask: 0,
             jobs: copying::jobs(),
             ..Options::default()

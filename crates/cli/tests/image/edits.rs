@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use crate::support::{KernelMount, Place, assert_clean, debugfs, is_root};
@@ -422,6 +423,84 @@ fn copied_directories_of_one_name_become_one() {
     assert_eq!(fs::read(place.path("out/sub/both")).unwrap(), b"bboth");
     assert_eq!(fs::read_dir(place.path("out")).unwrap().count(), 1);
     assert_clean(&image);
+}
+
+/// As mv(1) from one file system to another: what is there goes first, as with rename(2).
+#[test]
+fn a_moved_directory_replaces_an_empty_one_only() {
+    let place = Place::new();
+    let images = ["image", "other"].map(|name| place.image(name, "ext4", 32));
+    let is_inside = |path: &str| path.contains(':');
+    let text_of = |path: &str| match is_inside(path) {
+        true => {
+            let shown = place.finefs(&["cat", path]).output().unwrap();
+            let text = String::from_utf8(shown.stdout).unwrap();
+            shown.status.success().then_some(text)
+        }
+        false => fs::read_to_string(place.path(path)).ok(),
+    };
+    for (source, to) in [
+        ("d", "image:/to"),
+        ("image:/d", "to"),
+        ("image:/d", "other:/to"),
+    ] {
+        fs::create_dir(place.path("d")).unwrap();
+        fs::write(place.path("d/file"), "new").unwrap();
+        let mode = fs::Permissions::from_mode(0o750);
+        fs::set_permissions(place.path("d"), mode).unwrap();
+        if is_inside(source) {
+            place.ok(&["mv", "d", "image:/"]);
+        }
+        let there = format!("{to}/d");
+        let [file, old] = ["file", "old"].map(|name| format!("{there}/{name}"));
+        match is_inside(to) {
+            true => {
+                place.ok(&["mkdir", "-p", &there]);
+                place.with_input(&["cp", "-", &old], b"old");
+            }
+            false => {
+                fs::create_dir_all(place.path(&there)).unwrap();
+                fs::write(place.path(&old), "old").unwrap();
+            }
+        }
+        let said = place.fails(1, &["mv", source, to]).to_lowercase();
+        let wanted = format!("finefs mv: {there}: directory not empty\n");
+        assert!(said.starts_with(&wanted), "{said}");
+        let found = [&format!("{source}/file"), &old, &file].map(|path| text_of(path));
+        assert_eq!(found, [Some("new".into()), Some("old".into()), None]);
+        let said = place.fails(1, &["mv", source, &old]);
+        assert!(said.contains("is no directory, and would be"), "{said}");
+        match is_inside(to) {
+            true => drop(place.ok(&["rm", &old])),
+            false => fs::remove_file(place.path(&old)).unwrap(),
+        }
+        let one = format!("{source}/file");
+        let said = place.fails(1, &["mv", "-T", &one, &there]);
+        assert!(said.contains("is a directory, and would be"), "{said}");
+        place.ok(&["mv", source, to]);
+        assert_eq!(
+            [&one, &file].map(|path| text_of(path)),
+            [None, Some("new".into())]
+        );
+        let mode = match is_inside(to) {
+            true => place.ok(&["stat", "-c", "%a", &there]),
+            false => {
+                let mode = fs::metadata(place.path(&there))
+                    .unwrap()
+                    .permissions()
+                    .mode();
+                format!("{:o}\n", mode & 0o7777)
+            }
+        };
+        assert_eq!(mode, "750\n");
+    }
+    // A directory does not take its own place.
+    fs::create_dir_all(place.path("above/empty")).unwrap();
+    place.ok(&["touch", "image:/file"]);
+    let said = place.fails(1, &["mv", "image:/file", "above/empty", "above"]);
+    assert!(said.contains("are the same file"), "{said}");
+    assert!(place.path("above/empty").is_dir() && place.path("above/file").is_file());
+    images.iter().for_each(|image| assert_clean(image));
 }
 
 #[test]

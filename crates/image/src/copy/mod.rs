@@ -138,6 +138,9 @@ pub struct Options {
     pub replaces_by_links: bool,
     /// Files that are there are removed first: copies have nothing of them.
     pub removes_existing: bool,
+    /// A directory takes the place of one that is there, which must be empty, as with rename(2);
+    /// else it joins that.
+    pub replaces_directories: bool,
     /// Devices, FIFOs and the like of the host that are there are written, not replaced.
     pub writes_special: bool,
     /// Permission bits that new files do not get unless modes are kept.
@@ -160,6 +163,7 @@ impl Default for Options {
             makes: Makes::Copies,
             replaces_by_links: false,
             removes_existing: false,
+            replaces_directories: false,
             writes_special: false,
             umask: 0o022,
             has_new_modes: false,

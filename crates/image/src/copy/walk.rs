@@ -336,9 +336,13 @@ impl<'a> Walker<'a> {
         let opened = source.open_dir(name, follow)?;
         let names = opened.names()?;
         let change = change_of(attributes, &self.context, || source.xattrs(name, follow))?;
+        let replaces = self.context.options.replaces_directories;
+        if replaces && existing.is_some() {
+            target.dir.remove_empty(to)?;
+        }
         let inner = match existing {
-            Some(_) => self.fill(target, to, change)?,
-            None if target.is_set_group && attributes.permissions & 0o7000 == 0 => {
+            Some(_) if !replaces => self.fill(target, to, change)?,
+            _ if target.is_set_group && attributes.permissions & 0o7000 == 0 => {
                 // As mkdir(2) does, and chmod(2) is not called for what it has done.
                 let permissions = change.permissions.map(|it| it | SET_GROUP_ID);
                 let change = crate::Change {
@@ -347,7 +351,7 @@ impl<'a> Walker<'a> {
                 };
                 self.make(target, to, change)?
             }
-            None => self.make(target, to, change)?,
+            _ => self.make(target, to, change)?,
         };
         self.context.progress.files.fetch_add(1, Ordering::Relaxed);
         let shown = &inner.dir;
