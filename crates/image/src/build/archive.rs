@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use finefs::FileKind;
-use tar::{Archive, Entry, EntryType, GnuExtSparseHeader, Header};
+use tar::{Archive, Entry, EntryType, Header};
 
 use super::Progress;
 use super::content::{Content, Data, Segment};
 use super::manifest::{Attributes, Kind, Manifest, Missing, Node, ROOT};
-use super::pax::{self, Pax};
+use super::pax::Pax;
+use super::sparse;
 use super::tar_headers::{Headers, VOLUME};
 use super::unpacked::{self, INPUT};
 use crate::acl;
@@ -626,12 +627,12 @@ impl<'a> Listing<'a> {
         header: &Header,
         at: u64,
     ) -> std::result::Result<(Vec<Segment>, u64), String> {
-        let (pairs, at) = old_map(self.file, header, at)?;
+        let (pairs, at) = sparse::old_map(self.file, header, at)?;
         let size = header.as_gnu().map(tar::GnuHeader::real_size);
         let size = size
             .and_then(std::io::Result::ok)
             .ok_or("its size is damaged")?;
-        let segments = pax::place(pairs.into_iter(), at, self.length, size)?;
+        let segments = sparse::place(pairs.into_iter(), at, self.length, size)?;
         Ok((segments, size))
     }
 
@@ -710,41 +711,9 @@ fn end_of<R: Read>(file: &File, entry: &Entry<'_, R>) -> std::result::Result<u64
     if !entry.header().entry_type().is_gnu_sparse() {
         return Ok(at.saturating_add(entry.size()));
     }
-    let (_, at) = old_map(file, entry.header(), at)?;
+    let (_, at) = sparse::old_map(file, entry.header(), at)?;
     let stored = entry.header().entry_size();
     Ok(at.saturating_add(stored.map_err(|error| reason(&error))?))
-}
-
-/// The list of GNU tar's own format, in the header and in blocks behind it, and where the data
-/// begins.
-fn old_map(
-    file: &File,
-    header: &Header,
-    mut at: u64,
-) -> std::result::Result<(Vec<(u64, u64)>, u64), String> {
-    let damaged = || "its list of data and holes is damaged".to_owned();
-    let gnu = header.as_gnu().ok_or_else(damaged)?;
-    let mut pairs = Vec::new();
-    let mut note = |parts: &[tar::GnuSparseHeader]| {
-        for part in parts.iter().filter(|part| !part.is_empty()) {
-            let pair = part
-                .offset()
-                .and_then(|offset| Ok((offset, part.length()?)));
-            pairs.push(pair.map_err(|_| damaged())?);
-        }
-        Ok::<(), String>(())
-    };
-    note(&gnu.sparse)?;
-    let mut goes_on = gnu.is_extended();
-    while goes_on {
-        let mut more = GnuExtSparseHeader::new();
-        let read = file.read_exact_at(more.as_mut_bytes(), at);
-        read.map_err(|_| damaged())?;
-        at += TAR_BLOCK;
-        note(&more.sparse)?;
-        goes_on = more.is_extended();
-    }
-    Ok((pairs, at))
 }
 
 /// Refuses an entry whose data the library sees elsewhere than its headers say: it does not find

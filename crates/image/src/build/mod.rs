@@ -15,6 +15,7 @@
 //! | `content` | the bytes of files, wherever they are |
 //! | `limits` | what an image cannot hold |
 //! | `size` | how large the image must be |
+//! | `sparse` | where archives have the data of files with holes |
 //! | `reading` | reads the data of files ahead |
 //! | `target` | where it is built |
 //! | `fill` | puts it all into a new image |
@@ -57,6 +58,7 @@ mod pax;
 mod reading;
 mod scan;
 mod size;
+mod sparse;
 mod squash;
 mod tar_headers;
 mod target;

@@ -7,14 +7,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 
 use super::content::Segment;
+use super::sparse;
 use crate::attributes::{Time, Xattr};
 use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use percent_encoding::percent_decode;
 use tar::{EntryType, Header};
-
-/// Longest list of the data of one file that is read, in bytes.
-const MAP_BYTES_MAX: u64 = 64 << 20;
 
 /// Longest extended header that is read, in bytes.
 const RECORDS_BYTES_MAX: u64 = 16 << 20;
@@ -198,12 +196,12 @@ impl Pax {
             return Ok(None);
         };
         let (map, start) = match self.is_sparse_1 {
-            true => read_map(file, at, stored)?,
+            true => sparse::read_map(file, at, stored)?,
             false => (self.sparse_map.clone(), at),
         };
         let pairs = map.chunks_exact(2).map(|pair| (pair[0], pair[1]));
         let end = at.saturating_add(stored);
-        Ok(Some((place(pairs, start, end, size)?, size)))
+        Ok(Some((sparse::place(pairs, start, end, size)?, size)))
     }
 }
 
@@ -226,62 +224,6 @@ fn schily_name(mut name: &[u8]) -> Vec<u8> {
 fn without_zeros(mut name: Vec<u8>) -> OsString {
     while name.pop_if(|byte| *byte == 0).is_some() {}
     OsString::from_vec(name)
-}
-
-/// Where parts of a file are that lie one behind the other in the archive.
-pub(super) fn place(
-    pairs: impl Iterator<Item = (u64, u64)>,
-    start: u64,
-    end: u64,
-    size: u64,
-) -> Result<Vec<Segment>, String> {
-    let mut segments: Vec<Segment> = Vec::new();
-    let (mut at, mut last) = (start, 0);
-    for (offset, length) in pairs.filter(|pair| pair.1 > 0) {
-        let stop = offset.checked_add(length).filter(|stop| *stop <= size);
-        let next = at.checked_add(length).filter(|next| *next <= end);
-        let (Some(stop), Some(next)) = (stop.filter(|_| offset >= last), next) else {
-            return Err("its list of data and holes is damaged".into());
-        };
-        segments.push(Segment { offset, at, length });
-        (at, last) = (next, stop);
-    }
-    Ok(segments)
-}
-
-/// The list that begins the data in version 1.0: decimal numbers, a line each, the first of them
-/// how many pairs follow; then zeros to the end of the block.
-fn read_map(file: &File, at: u64, stored: u64) -> Result<(Vec<u64>, u64), String> {
-    let damaged = || "its list of data and holes is damaged".to_owned();
-    let mut text = Vec::new();
-    let mut numbers: Vec<u64> = Vec::new();
-    let mut wanted = None;
-    let mut parsed = 0;
-    loop {
-        let length = text.len() as u64;
-        if length + TAR_BLOCK > stored || length >= MAP_BYTES_MAX {
-            return Err(damaged());
-        }
-        let mut block = [0; TAR_BLOCK as usize];
-        file.read_exact_at(&mut block, at + length)
-            .map_err(|_| damaged())?;
-        text.extend_from_slice(&block);
-        while let Some(newline) = text[parsed..].iter().position(|byte| *byte == b'\n') {
-            let line = std::str::from_utf8(&text[parsed..parsed + newline]);
-            let number: u64 = line
-                .ok()
-                .and_then(|line| line.parse().ok())
-                .ok_or_else(damaged)?;
-            parsed += newline + 1;
-            match wanted {
-                None => wanted = Some(number.checked_mul(2).ok_or_else(damaged)?),
-                Some(_) => numbers.push(number),
-            }
-            if wanted == Some(numbers.len() as u64) {
-                return Ok((numbers, at + text.len() as u64));
-            }
-        }
-    }
 }
 
 /// Seconds with a fraction, negative ones too.
@@ -376,15 +318,5 @@ mod tests {
         let (name, _) = pax.xattrs.last().unwrap();
         assert_eq!(name.as_encoded_bytes(), b"user.\xFF%=%2");
         assert!(pax.note(b"GNU.sparse.map", b"0,512,1024").is_err());
-    }
-
-    #[test]
-    fn damaged_lists_of_holes_are_refused() {
-        assert!(place([(0, 10), (5, 10)].into_iter(), 0, 100, 100).is_err());
-        assert!(place([(0, 101)].into_iter(), 0, 1000, 100).is_err());
-        assert!(place([(0, 60), (60, 40)].into_iter(), 10, 100, 100).is_err());
-        assert!(place([(u64::MAX, 2)].into_iter(), 0, u64::MAX, u64::MAX).is_err());
-        let good = place([(0, 10), (50, 5), (100, 0)].into_iter(), 512, 1024, 100).unwrap();
-        assert_eq!(good[1].at, 522);
     }
 }
