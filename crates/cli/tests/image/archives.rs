@@ -421,3 +421,33 @@ fn an_archive_that_ends_in_the_padding_of_a_member_is_cut_off() {
         place.ok(&["build", "-q", "-F", "built", "cut"]);
     }
 }
+
+/// What `tar --selinux` writes.
+#[test]
+fn labels_of_gnu_tar_are_attributes() {
+    const LABEL: &str = "system_u:object_r:bin_t:s0";
+    let place = Place::new();
+    let mut builder = tar::Builder::new(File::create(place.path("tar")).unwrap());
+    let gnu = ("RHT.security.selinux", LABEL.as_bytes());
+    let own = ("SCHILY.xattr.security.selinux", &b"a:b:c\0"[..]);
+    for (name, records) in [("gnu", &[gnu][..]), ("both", &[gnu, own])] {
+        builder
+            .append_pax_extensions(records.iter().copied())
+            .unwrap();
+        let mut header = tar::Header::new_ustar();
+        header.set_mode(0o644);
+        header.set_size(0);
+        builder.append_data(&mut header, name, &b""[..]).unwrap();
+    }
+    builder.finish().unwrap();
+    place.ok(&["build", "-q", "image", "tar"]);
+    assert_clean(&place.path("image"));
+    for (name, wanted) in [
+        ("gnu", format!("{LABEL}\0")),
+        ("both", "a:b:c\0".to_owned()),
+    ] {
+        let path = format!("image:/{name}");
+        let label = place.ok(&["getfattr", "--only-values", "-n", "security.selinux", &path]);
+        assert_eq!(label, wanted, "{name}");
+    }
+}

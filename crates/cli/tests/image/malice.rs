@@ -263,3 +263,49 @@ fn endless_paths_are_refused() {
         assert!(said.lines().count() == 1 && said.len() < 500, "{said}");
     }
 }
+
+/// Neither one file nor what all files get; and a list of holes has numbers in it.
+#[test]
+fn headers_that_nothing_needs_are_refused() {
+    let place = Place::new();
+    let archive = place.path("tar");
+    let refused = |wanted: &str| {
+        let said = place.fails(1, &["build", "-q", "image", "tar"]);
+        assert!(
+            said.starts_with(wanted) && said.lines().count() == 1,
+            "{said}"
+        );
+    };
+    let keys = (0..300).map(|number| format!("SCHILY.xattr.user.{number:0>240}"));
+    let keys: Vec<String> = keys.collect();
+    let records: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "")).collect();
+    archive_of(&archive, "file", &records);
+    refused("finefs: tar: file: more attributes than a file can have: ");
+    // The same type of header but for one letter.
+    archive_of(
+        &archive,
+        "file",
+        &[("SCHILY.xattr.user.a", &"v".repeat(5000))],
+    );
+    let mut bytes = fs::read(&archive).unwrap();
+    let mut header = Header::new_old();
+    header.as_mut_bytes().copy_from_slice(&bytes[..512]);
+    header.set_entry_type(EntryType::XGlobalHeader);
+    header.set_cksum();
+    bytes[..512].copy_from_slice(header.as_bytes());
+    fs::write(&archive, bytes).unwrap();
+    refused("finefs: tar: file: a global header has 5007 bytes of attributes; 4096 are possible");
+    let mut builder = tar::Builder::new(File::create(&archive).unwrap());
+    let records = [
+        ("GNU.sparse.major", &b"1"[..]),
+        ("GNU.sparse.realsize", b"7"),
+    ];
+    builder.append_pax_extensions(records).unwrap();
+    let mut map = format!("{}1\n0\n0\n", "0".repeat(20)).into_bytes();
+    map.resize(512, 0);
+    let mut header = Header::new_ustar();
+    header.set_size(512);
+    builder.append_data(&mut header, "file", &map[..]).unwrap();
+    builder.finish().unwrap();
+    refused("finefs: tar: file: its list of data and holes is damaged");
+}

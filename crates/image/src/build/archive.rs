@@ -21,7 +21,7 @@ use super::sparse;
 use super::tar_headers::{Headers, VOLUME};
 use super::unpacked::{self, INPUT};
 use crate::acl;
-use crate::attributes::Time;
+use crate::attributes::{Time, Xattr};
 use crate::choice::Choice;
 use crate::error::{Error, Result};
 use crate::packing::Packing;
@@ -661,9 +661,9 @@ impl<'a> Listing<'a> {
                 .filter(|id| *id != u32::MAX)
                 .ok_or_else(|| format!("{what} {value} is out of range"))
         };
-        let mut xattrs = std::mem::take(&mut pax.xattrs);
+        let mut xattrs: Vec<Xattr> = std::mem::take(&mut pax.xattrs).into_iter().collect();
         for (key, text) in std::mem::take(&mut pax.acls) {
-            if xattrs.iter().any(|(other, _)| other == key) || text.is_empty() {
+            if xattrs.iter().any(|(other, _)| other == key) {
                 continue;
             }
             match acl::from_text(&text) {

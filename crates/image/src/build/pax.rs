@@ -1,6 +1,8 @@
 //! What extended headers of archives say: attributes, times, and where the data of a file with
 //! holes is.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
@@ -8,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 use super::content::Segment;
 use super::sparse;
-use crate::attributes::{Time, Xattr};
+use crate::attributes::Time;
 use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use percent_encoding::percent_decode;
@@ -17,7 +19,22 @@ use tar::{EntryType, Header};
 /// Longest extended header that is read, in bytes.
 const RECORDS_BYTES_MAX: u64 = 16 << 20;
 
+/// The most bytes of the names of a file's attributes, with a zero byte behind each: listxattr(2)
+/// tells no more (`XATTR_LIST_MAX`), so that no file of Linux has more.
+const NAMES_BYTES_MAX: usize = 64 << 10;
+
+/// The most bytes of the values of a file's attributes: as many as an extended header has.
+const VALUES_BYTES_MAX: usize = RECORDS_BYTES_MAX as usize;
+
+/// The most bytes of attributes that a global header has: those that a block of an image holds.
+/// Each entry behind it has a copy of them in memory.
+const COMMON_BYTES_MAX: usize = 4 << 10;
+
 const TAR_BLOCK: u64 = 512;
+
+/// The label of a file, as GNU tar writes it: without the zero byte at the end that the attribute
+/// has.
+const LABEL: &[u8] = b"RHT.security.selinux";
 
 /// The records of one entry that matter here.
 #[derive(Default, Debug)]
@@ -31,7 +48,12 @@ pub(super) struct Pax {
     pub gid: Option<u64>,
     /// Bytes of data in the archive.
     pub size: Option<u64>,
-    pub xattrs: Vec<Xattr>,
+    pub xattrs: BTreeMap<OsString, Vec<u8>>,
+    /// Bytes of the names of attributes, and of values and ACLs.
+    name_bytes: usize,
+    value_bytes: usize,
+    /// The value of [`LABEL`].
+    label: Vec<u8>,
     pub modified: Option<Time>,
     /// ACLs as text, with the attribute that they become.
     pub acls: Vec<(&'static str, String)>,
@@ -76,28 +98,39 @@ impl Pax {
                 match kind {
                     EntryType::GNULongName => pax.long_path = Some(without_zeros(text)),
                     EntryType::GNULongLink => pax.long_link_path = Some(without_zeros(text)),
-                    EntryType::XGlobalHeader => common.note_all(&text)?,
+                    EntryType::XGlobalHeader => common.note_common(&text)?,
                     _ => pax.note_all(&text)?,
                 }
             }
             at = at.saturating_add(size.next_multiple_of(TAR_BLOCK));
         }
-        pax.fall_back(common);
+        pax.fall_back(common)?;
         Ok(pax)
     }
 
     /// Takes from another what this says nothing of.
-    fn fall_back(&mut self, common: &Pax) {
+    fn fall_back(&mut self, common: &Pax) -> Result<(), String> {
         self.uid = self.uid.or(common.uid);
         self.gid = self.gid.or(common.gid);
         self.modified = self.modified.or(common.modified);
         for (name, value) in &common.xattrs {
-            self.add(name.as_encoded_bytes().to_vec(), value.clone());
+            self.add(name.clone(), value.clone())?;
         }
         for (name, text) in &common.acls {
-            if !self.acls.iter().any(|(other, _)| other == name) {
-                self.acls.push((name, text.clone()));
-            }
+            self.add_acl(name, text.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Records of a global header.
+    fn note_common(&mut self, records: &[u8]) -> Result<(), String> {
+        self.note_all(records)?;
+        let bytes = self.name_bytes + self.value_bytes;
+        match bytes <= COMMON_BYTES_MAX {
+            true => Ok(()),
+            false => Err(format!(
+                "a global header has {bytes} bytes of attributes; {COMMON_BYTES_MAX} are possible"
+            )),
         }
     }
 
@@ -123,7 +156,15 @@ impl Pax {
             self.note(&record[..equals], &record[equals + 1..])?;
             records = rest;
         }
-        Ok(())
+        let mut label = std::mem::take(&mut self.label);
+        if label.is_empty() {
+            return Ok(());
+        }
+        if label.last() != Some(&0) {
+            label.push(0);
+        }
+        // The attribute itself counts, wherever it stands in the header.
+        self.add("security.selinux".into(), label)
     }
 
     /// Takes note of one record. The error says what is wrong with it.
@@ -145,8 +186,9 @@ impl Pax {
             b"gid" => self.gid = Some(number()?),
             b"path" => self.path = Some(OsString::from_vec(value.to_vec())),
             b"linkpath" => self.link_path = Some(OsString::from_vec(value.to_vec())),
-            b"SCHILY.acl.access" => self.acls.push(("system.posix_acl_access", text())),
-            b"SCHILY.acl.default" => self.acls.push(("system.posix_acl_default", text())),
+            b"SCHILY.acl.access" => self.add_acl("system.posix_acl_access", text())?,
+            b"SCHILY.acl.default" => self.add_acl("system.posix_acl_default", text())?,
+            LABEL => self.label = value.to_vec(),
             b"GNU.sparse.name" => self.sparse_name = Some(OsString::from_vec(value.to_vec())),
             b"GNU.sparse.size" | b"GNU.sparse.realsize" => self.sparse_size = Some(number()?),
             b"GNU.sparse.major" => self.is_sparse_1 = number()? == 1,
@@ -164,12 +206,12 @@ impl Pax {
             }
             _ => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                    self.add(schily_name(name), value.to_vec());
+                    self.add(OsString::from_vec(schily_name(name)), value.to_vec())?;
                 } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
                     let name = percent_decode(name).collect();
                     let value = BASE64.decode(value);
                     let value = value.map_err(|error| format!("{}: {error}", shown()))?;
-                    self.add(name, value);
+                    self.add(OsString::from_vec(name), value)?;
                 }
             }
         }
@@ -177,10 +219,32 @@ impl Pax {
     }
 
     /// libarchive writes some attributes both ways; the first counts.
-    fn add(&mut self, name: Vec<u8>, value: Vec<u8>) {
-        let name = OsString::from_vec(name);
-        if !self.xattrs.iter().any(|(other, _)| *other == name) {
-            self.xattrs.push((name, value));
+    fn add(&mut self, name: OsString, value: Vec<u8>) -> Result<(), String> {
+        if let Entry::Vacant(place) = self.xattrs.entry(name) {
+            self.name_bytes += place.key().len() + 1;
+            self.value_bytes += value.len();
+            place.insert(value);
+        }
+        self.check_bytes()
+    }
+
+    /// The first counts that says something.
+    fn add_acl(&mut self, name: &'static str, text: String) -> Result<(), String> {
+        if !text.is_empty() && !self.acls.iter().any(|(other, _)| *other == name) {
+            self.value_bytes += text.len();
+            self.acls.push((name, text));
+        }
+        self.check_bytes()
+    }
+
+    /// Refuses more attributes than a file can have.
+    fn check_bytes(&self) -> Result<(), String> {
+        let (names, values) = (self.name_bytes, self.value_bytes);
+        match names <= NAMES_BYTES_MAX && values <= VALUES_BYTES_MAX {
+            true => Ok(()),
+            false => Err(format!(
+                "more attributes than a file can have: {names} bytes of names, {values} of values"
+            )),
         }
     }
 
@@ -259,6 +323,12 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 mod tests {
     use super::*;
 
+    fn xattrs(all: &[(&str, &[u8])]) -> BTreeMap<OsString, Vec<u8>> {
+        let all = all.iter();
+        all.map(|(name, value)| (name.into(), value.to_vec()))
+            .collect()
+    }
+
     #[test]
     fn times_have_fractions_and_signs() {
         let time = |seconds, nanos| Some(Time { seconds, nanos });
@@ -277,7 +347,7 @@ mod tests {
         pax.note_all(&records[..]).unwrap_err();
         let records = b"27 SCHILY.xattr.user.a=\n1\n\n14 path=a\nb/c\n";
         pax.note_all(&records[..]).unwrap();
-        assert_eq!(pax.xattrs, [("user.a".into(), b"\n1\n".to_vec())]);
+        assert_eq!(pax.xattrs, xattrs(&[("user.a", b"\n1\n")]));
         assert_eq!(pax.path, Some("a\nb/c".into()));
     }
 
@@ -299,7 +369,7 @@ mod tests {
         let mut pax = Pax::default();
         pax.note_all(b"9 gid=72\n25 SCHILY.xattr.user.b=2\n")
             .unwrap();
-        pax.fall_back(&common);
+        pax.fall_back(&common).unwrap();
         assert_eq!(
             (pax.uid, pax.gid, pax.xattrs.len()),
             (Some(70), Some(72), 2)
@@ -312,11 +382,70 @@ mod tests {
         pax.note(b"LIBARCHIVE.xattr.user.a%3Db", b"AAECAwQ")
             .unwrap();
         pax.note(b"SCHILY.xattr.user.a%3Db", b"other").unwrap();
-        assert_eq!(pax.xattrs, [("user.a=b".into(), vec![0, 1, 2, 3, 4])]);
+        assert_eq!(pax.xattrs, xattrs(&[("user.a=b", &[0, 1, 2, 3, 4])]));
         assert!(pax.note(b"LIBARCHIVE.xattr.user.a", b"*").is_err());
         pax.note(b"SCHILY.xattr.user.\xFF%25%3D%2", b"").unwrap();
-        let (name, _) = pax.xattrs.last().unwrap();
+        let (name, _) = pax.xattrs.last_key_value().unwrap();
         assert_eq!(name.as_encoded_bytes(), b"user.\xFF%=%2");
         assert!(pax.note(b"GNU.sparse.map", b"0,512,1024").is_err());
+    }
+
+    #[test]
+    fn labels_are_attributes_unless_those_are_there() {
+        let mut pax = Pax::default();
+        pax.note_all(b"28 RHT.security.selinux=a:b\n").unwrap();
+        assert_eq!(pax.xattrs, xattrs(&[("security.selinux", b"a:b\0")]));
+        let records = b"28 RHT.security.selinux=a:b\n38 SCHILY.xattr.security.selinux=c:d\0\n";
+        let mut pax = Pax::default();
+        pax.note_all(records).unwrap();
+        assert_eq!(pax.xattrs, xattrs(&[("security.selinux", b"c:d\0")]));
+        // What the entry says counts, also by the other key.
+        let mut own = Pax::default();
+        own.note_all(b"28 RHT.security.selinux=a:b\n").unwrap();
+        own.fall_back(&pax).unwrap();
+        assert_eq!(own.xattrs, xattrs(&[("security.selinux", b"a:b\0")]));
+    }
+
+    #[test]
+    fn more_attributes_than_a_file_can_have_are_refused() {
+        let add = |pax: &mut Pax, number: usize, bytes: usize| {
+            let key = format!("SCHILY.xattr.user.{number:0>250}");
+            pax.note(key.as_bytes(), &vec![0; bytes])
+        };
+        let mut pax = Pax::default();
+        // With "user." and a zero byte 256 bytes each.
+        for number in 0..256 {
+            add(&mut pax, number, 1000).unwrap();
+        }
+        add(&mut pax, 255, 1000).unwrap();
+        let refused = add(&mut pax, 256, 0).unwrap_err();
+        assert!(
+            refused.starts_with("more attributes than a file can have"),
+            "{refused}"
+        );
+        let mut pax = Pax::default();
+        add(&mut pax, 0, 8 << 20).unwrap();
+        pax.note(b"SCHILY.acl.access", &vec![b'u'; 8 << 20])
+            .unwrap();
+        pax.note(b"SCHILY.acl.access", b"u::rwx").unwrap();
+        assert!(add(&mut pax, 1, 1).is_err());
+    }
+
+    #[test]
+    fn each_entry_has_a_copy_of_global_attributes_which_are_few() {
+        let mut common = Pax::default();
+        let record = |key: &str, bytes: usize| {
+            let rest = format!(" SCHILY.xattr.{key}={}\n", "v".repeat(bytes));
+            let length = rest.len() + 4;
+            format!("{length}{rest}")
+        };
+        common
+            .note_common(record("user.a", 2000).as_bytes())
+            .unwrap();
+        common
+            .note_common(record("user.b", 2000).as_bytes())
+            .unwrap();
+        let refused = common.note_common(record("user.c", 2000).as_bytes());
+        assert!(refused.unwrap_err().contains("4096 are possible"));
     }
 }
