@@ -264,6 +264,45 @@ fn endless_paths_are_refused() {
     }
 }
 
+/// A program would see a part of such a name.
+#[test]
+fn zero_bytes_in_attributes_and_links_are_refused() {
+    let place = Place::new();
+    let archive = place.path("tar");
+    let records = [
+        ("SCHILY.xattr.user.a\0b", "1"),
+        ("LIBARCHIVE.xattr.user.c%00d", "MQ"),
+        ("SCHILY.xattr.user.good", "1"),
+    ];
+    archive_of(&archive, "file", &records);
+    let said = place.fails(1, &["build", "-q", "image", "tar"]);
+    let line = |name: &str| {
+        format!("finefs: left out: /file: attribute {name}: its name has a zero byte in it\n")
+    };
+    assert_eq!(said, line("user.a\\u{0}b") + &line("user.c\\u{0}d"));
+    assert_clean(&place.path("image"));
+    let shown = place.ok(&["getfattr", "-dm", "-", "image:/file"]);
+    assert_eq!(shown, "# file: image:/file\nuser.good=\"1\"\n\n");
+    for kind in [EntryType::Symlink, EntryType::Link] {
+        let mut builder = tar::Builder::new(File::create(&archive).unwrap());
+        let record = [("linkpath", &b"file\0rest"[..])];
+        builder.append_pax_extensions(record).unwrap();
+        let mut link = Header::new_ustar();
+        link.set_entry_type(kind);
+        link.set_size(0);
+        builder.append_link(&mut link, "link", "file").unwrap();
+        builder.finish().unwrap();
+        for words in [
+            &["build", "-qF", "image", "tar"][..],
+            &["tar", "-tf", "tar"],
+        ] {
+            let said = place.fails(if words[0] == "tar" { 2 } else { 1 }, words);
+            let wanted = "tar: link: a link to a name with a zero byte in it\n";
+            assert!(said.ends_with(wanted), "{said}");
+        }
+    }
+}
+
 /// Neither one file nor what all files get; and a list of holes has numbers in it.
 #[test]
 fn headers_that_nothing_needs_are_refused() {

@@ -249,10 +249,13 @@ impl<'a> Entries<'a> {
             let bytes = name.map_or(0, OsStr::len);
             check_path_bytes(bytes).map_err(|reason| failed(&path, reason))?;
         }
-        match path.as_os_str().as_encoded_bytes().contains(&0) {
-            true => Err(failed(&path, "a name with a zero byte in it".into())),
-            false => Ok((path, pax, end)),
-        }
+        let has_zero = |name: &OsStr| name.as_encoded_bytes().contains(&0);
+        let reason = match (has_zero(path.as_os_str()), target) {
+            (true, _) => "a name with a zero byte in it",
+            (false, Some(target)) if has_zero(target) => "a link to a name with a zero byte in it",
+            _ => return Ok((path, pax, end)),
+        };
+        Err(failed(&path, reason.into()))
     }
 
     fn length(&self) -> Result<u64> {

@@ -233,6 +233,8 @@ fn wrong_in(kind: &Kind, (name, value): &Xattr) -> Option<&'static str> {
     let is_alone = |prefix: &[u8]| name == prefix;
     if name.len() > NAME_MAX {
         Some("its name is longer than 255 bytes")
+    } else if name.contains(&0) {
+        Some("its name has a zero byte in it")
     } else if [&b"user."[..], b"trusted.", b"security."]
         .into_iter()
         .any(is_alone)
