@@ -70,7 +70,8 @@ impl Choice {
         self.excludes(name.strip_prefix(b"/").unwrap_or(name))
     }
 
-    /// The name that a member gets; `None` where nothing is left of it.
+    /// The name that a member gets, with a slash at its end where it has one; `None` where nothing
+    /// is left of it.
     pub(crate) fn name<'p>(&self, path: &'p Path) -> Option<Cow<'p, Path>> {
         if self.stripped == 0 {
             return Some(Cow::Borrowed(path));
@@ -79,8 +80,14 @@ impl Choice {
         let parts = name
             .split(|byte| *byte == b'/')
             .filter(|part| !part.is_empty());
-        let rest: PathBuf = parts.skip(self.stripped).map(OsStr::from_bytes).collect();
-        (!rest.as_os_str().is_empty()).then_some(Cow::Owned(rest))
+        let mut rest: PathBuf = parts.skip(self.stripped).map(OsStr::from_bytes).collect();
+        if rest.as_os_str().is_empty() {
+            return None;
+        }
+        if name.ends_with(b"/") {
+            rest.as_mut_os_string().push("/");
+        }
+        Some(Cow::Owned(rest))
     }
 
     /// Refuses names that led to nothing.
@@ -187,7 +194,8 @@ mod tests {
         };
         let name = |path: &'static str| choice.name(path.as_ref()).map(Cow::into_owned);
         assert_eq!(name("a/b/c"), Some("b/c".into()));
-        assert_eq!(name("./b/"), Some("b".into()));
+        let directory = name("./b/").unwrap().into_os_string();
+        assert_eq!(directory, "b/");
         assert_eq!(name("/a//b"), Some("b".into()));
         assert_eq!(name("a/"), None);
     }

@@ -422,6 +422,70 @@ fn an_archive_that_ends_in_the_padding_of_a_member_is_cut_off() {
     }
 }
 
+/// Directories of archives of before POSIX are files whose names end with a slash, as GNU tar has
+/// them too.
+#[test]
+fn old_archives_have_directories() {
+    let place = Place::new();
+    let mut builder = tar::Builder::new(File::create(place.path("old")).unwrap());
+    for (is_old, name, mode) in [
+        (true, &b"dir/"[..], 0o711),
+        (true, b"dir/file", 0o644),
+        (false, b"./other/", 0o750),
+        (false, b"./other/file", 0o644),
+    ] {
+        let mut header = match is_old {
+            true => tar::Header::new_old(),
+            false => tar::Header::new_ustar(),
+        };
+        let data = if name.ends_with(b"/") { "" } else { "text" };
+        header.as_old_mut().name[..name.len()].copy_from_slice(name);
+        header.as_old_mut().linkflag = if is_old { [0] } else { [b'0'] };
+        header.set_mode(mode);
+        header.set_size(data.len() as u64);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(1);
+        header.set_cksum();
+        builder.append(&header, data.as_bytes()).unwrap();
+    }
+    builder.finish().unwrap();
+    place.ok(&["build", "-q", "image", "old"]);
+    assert_clean(&place.path("image"));
+    place.image("there", "ext4", 16);
+    place.ok(&["mkdir", "there:/all"]);
+    place.ok(&["tar", "-xf", "old", "there:/all"]);
+    place.ok(&[
+        "tar",
+        "-xf",
+        "old",
+        "--strip-components=1",
+        "./other",
+        "there:/",
+    ]);
+    for (path, mode) in [
+        ("image:/dir", "711"),
+        ("image:/other", "750"),
+        ("there:/all/dir", "711"),
+        ("there:/all/other", "750"),
+        ("there:/other", "750"),
+    ] {
+        let shown = place.ok(&["stat", "-c", "%F %a", path]);
+        assert_eq!(shown, format!("directory {mode}\n"), "{path}");
+        assert_eq!(place.ok(&["cat", &format!("{path}/file")]), "text");
+    }
+    let listed = place.ok(&["tar", "-tvf", "old"]);
+    assert_eq!(
+        listed.matches("\nd").count() + usize::from(listed.starts_with('d')),
+        2
+    );
+    fs::create_dir(place.path("out")).unwrap();
+    run_in(
+        &place.path("out"),
+        "tar -xf ../old; test -d dir; test -d other",
+    );
+}
+
 /// What `tar --selinux` writes.
 #[test]
 fn labels_of_gnu_tar_are_attributes() {

@@ -342,7 +342,7 @@ impl<'a> Listing<'a> {
     /// Takes note of a file that is excluded. What is wrong with it is nobody's concern.
     fn exclude<R: Read>(&mut self, path: &Path, mut pax: Pax, entry: &Entry<'_, R>) {
         let kind = entry.header().entry_type();
-        if is_directory(kind) || kind.is_hard_link() {
+        if is_directory(kind, path) || kind.is_hard_link() {
             return;
         }
         let lines = self.manifest.left_out.len();
@@ -365,7 +365,7 @@ impl<'a> Listing<'a> {
         let archive = self.shown;
         let failed = |reason: String| Error::new(format!("{archive}: {}", path.display()), reason);
         let kind = match entry.header().entry_type() {
-            kind if is_directory(kind) => Some(Kind::Directory(Default::default())),
+            kind if is_directory(kind, path) => Some(Kind::Directory(Default::default())),
             EntryType::Link => None,
             _ => self.kind(entry, &mut pax).map_err(failed)?,
         };
@@ -424,7 +424,7 @@ impl<'a> Listing<'a> {
             .map_err(|reason| failed(path, reason))?;
         // The header of libarchive has the mode without the mask.
         attributes.obey_acl();
-        if is_directory(kind) {
+        if is_directory(kind, path) {
             return self.add_directory(path, attributes);
         }
         if matches!(kind, EntryType::Link) {
@@ -739,9 +739,14 @@ fn check_size<R: Read>(entry: &Entry<'_, R>, pax: &Pax) -> std::result::Result<(
     }
 }
 
-/// Directories of incremental archives have a type of their own, and names as their data.
-fn is_directory(kind: EntryType) -> bool {
-    kind.is_dir() || kind.as_byte() == b'D'
+/// Directories of incremental archives have a type of their own, and names as their data. Those of
+/// archives of before POSIX are files with a slash at the end of their names.
+fn is_directory(kind: EntryType, path: &Path) -> bool {
+    let ends_with_slash = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+    match kind {
+        EntryType::Regular | EntryType::Continuous => ends_with_slash,
+        kind => kind.is_dir() || kind.as_byte() == b'D',
+    }
 }
 
 /// What a link names.
