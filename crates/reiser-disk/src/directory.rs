@@ -36,7 +36,7 @@ pub struct Entry<'a> {
     pub offset: u32,
     /// What it names.
     pub object: ObjectKey,
-    /// The name.
+    /// The name. One of a user's directory has no slash; that of an attribute may have.
     pub name: &'a [u8],
     /// False for a name that was removed while its object was in use.
     pub is_visible: bool,
@@ -99,8 +99,7 @@ impl<'a> DirectoryItem<'a> {
             Some(length) => &bytes[..length],
             None => bytes,
         };
-        let is_good = !name.is_empty() && name.len() <= NAME_MAX && !name.contains(&b'/');
-        if !is_good {
+        if name.is_empty() || name.len() > NAME_MAX {
             return Err(Corrupt::EntryName(entry).into());
         }
         let object = ObjectKey {
@@ -343,8 +342,11 @@ mod tests {
             );
             assert!(at > 12 || item.whole().is_err());
         }
-        let slash = item(&[b"a/b"]);
-        let item = DirectoryItem::new(&slash, 1).expect("it has room");
-        assert_eq!(item.entry(0), Err(Corrupt::EntryName(0).into()));
+        let long = [b'a'; NAME_MAX + 1];
+        for name in [&[0; 8][..], &long] {
+            let body = item(&[name]);
+            let item = DirectoryItem::new(&body, 1).expect("it has room");
+            assert_eq!(item.entry(0), Err(Corrupt::EntryName(0).into()));
+        }
     }
 }

@@ -113,7 +113,7 @@ pub enum Corrupt {
         /// Where the name begins in the item.
         location: u16,
     },
-    /// A name is empty, too long, or has a NUL or slash.
+    /// A name is empty or too long.
     #[error("directory entry {0}: bad name")]
     EntryName(u16),
     /// An indirect item whose length is no multiple of a block number's.

@@ -314,10 +314,14 @@ impl Store for ReiserStore {
         if xattrs.is_empty() {
             return Ok(Charge::default());
         }
+        // They are names of a directory, and Linux looks them up as such (`lookup_one_len`).
+        let is_name = |name: &[u8]| !name.iter().any(|byte| matches!(byte, b'/' | 0));
+        if !xattrs.iter().all(|(name, _)| is_name(name)) {
+            return Err(Error::AccessDenied);
+        }
         if let Some(classes) = self.geometry.name_classes
             && xattrs.len() > classes.names_max as usize
         {
-            // They are names of a directory.
             let mut counts = HashMap::new();
             for (name, _) in xattrs {
                 let count: &mut u32 = counts.entry((classes.class_of)(name)).or_default();

@@ -19,7 +19,7 @@ use finefs_reiser_disk::{ItemKind, Key, ObjectKey, indirect, key, xattr};
 use super::Commit;
 use crate::load::inode;
 use crate::load::xattr::ACLS;
-use crate::tree::edit::names::Directory;
+use crate::tree::edit::names::{Directory, FoundEntry};
 use crate::tree::edit::object::FileKey;
 
 /// Permission bits of what nobody sees.
@@ -48,11 +48,11 @@ impl Commit<'_> {
         let Some((root, own)) = self.own_directory(object, stat)? else {
             return Ok(());
         };
-        for (name, file) in self.private_names(own)? {
-            self.remove_private(own, &name, file)?;
+        for (_, file) in self.private_entries(own.object)? {
+            self.remove_private(own.object, file)?;
             self.make_room()?;
         }
-        self.remove_own_directory(root, own, object, stat)
+        self.remove_own_directory(root, own)
     }
 
     fn private(object: ObjectKey, hash: finefs_reiser_disk::hash::NameHash) -> Directory {
@@ -67,12 +67,13 @@ impl Commit<'_> {
         self.mounted.hash.ok_or(Error::ReadOnly)
     }
 
-    /// The directory of all attributes, and that of an object, where they are there.
+    /// The directory of all attributes, and what names that of an object in it, where they are
+    /// there.
     fn own_directory(
         &mut self,
         object: ObjectKey,
         stat: &StatData,
-    ) -> Result<Option<(ObjectKey, ObjectKey)>> {
+    ) -> Result<Option<(ObjectKey, FoundEntry)>> {
         let Some(root) = self.mounted.xattrs.filter(|_| stat.is_new) else {
             return Ok(None);
         };
@@ -83,15 +84,14 @@ impl Commit<'_> {
         Ok(own.map(|own| (root, own)))
     }
 
-    fn find_private(&mut self, directory: ObjectKey, name: &[u8]) -> Result<Option<ObjectKey>> {
+    fn find_private(&mut self, directory: ObjectKey, name: &[u8]) -> Result<Option<FoundEntry>> {
         let directory = Self::private(directory, self.hash()?);
-        let found = self.edit(|editor| editor.find_entry(&directory, name))?;
-        Ok(found.map(|entry| entry.object))
+        self.edit(|editor| editor.find_entry(&directory, name))
     }
 
-    /// The names of a hidden directory, as the batch has it now.
-    fn private_names(&mut self, directory: ObjectKey) -> Result<Vec<(Vec<u8>, ObjectKey)>> {
-        let mut names = Vec::new();
+    /// The names of a hidden directory, as the batch has it now, whatever their hashes.
+    fn private_entries(&mut self, directory: ObjectKey) -> Result<Vec<(Vec<u8>, FoundEntry)>> {
+        let mut entries = Vec::new();
         let from = Key::from(directory, 1);
         self.edit(|editor| {
             editor.visit(&from, &mut |head, body, place| {
@@ -102,13 +102,17 @@ impl Commit<'_> {
                 for entry in item.map_err(|error| place.damaged(&error))?.entries() {
                     let entry = entry.map_err(|error| place.damaged(&error))?;
                     if !entry.is_dot() {
-                        names.push((entry.name.to_vec(), entry.object));
+                        let found = FoundEntry {
+                            object: entry.object,
+                            offset: entry.offset,
+                        };
+                        entries.push((entry.name.to_vec(), found));
                     }
                 }
                 Ok(ControlFlow::Continue(()))
             })
         })?;
-        Ok(names)
+        Ok(entries)
     }
 
     fn set_xattr(
@@ -123,7 +127,7 @@ impl Commit<'_> {
         };
         let own_name = own_name(object, stat);
         let own = match self.find_private(root, own_name.as_bytes())? {
-            Some(own) => own,
+            Some(own) => own.object,
             None => {
                 self.mounted
                     .xattr_directories
@@ -132,7 +136,7 @@ impl Commit<'_> {
             }
         };
         if let Some(file) = self.find_private(own, name)? {
-            self.remove_private(own, name, file)?;
+            self.remove_private(own, file)?;
         }
         let disk;
         let value = match ACLS.contains(&name) {
@@ -151,23 +155,20 @@ impl Commit<'_> {
         let Some((root, own)) = self.own_directory(object, stat)? else {
             return Ok(());
         };
-        if let Some(file) = self.find_private(own, name)? {
-            self.remove_private(own, name, file)?;
+        // Also one that lies where names of another hash do.
+        let entries = self.private_entries(own.object)?.into_iter();
+        let (gone, kept): (Vec<_>, Vec<_>) = entries.partition(|(there, _)| there == name);
+        for (_, file) in gone {
+            self.remove_private(own.object, file)?;
         }
-        match self.private_names(own)?.is_empty() {
-            true => self.remove_own_directory(root, own, object, stat),
+        match kept.is_empty() {
+            true => self.remove_own_directory(root, own),
             false => Ok(()),
         }
     }
 
-    fn remove_own_directory(
-        &mut self,
-        root: ObjectKey,
-        own: ObjectKey,
-        object: ObjectKey,
-        stat: &StatData,
-    ) -> Result<()> {
-        self.remove_private(root, own_name(object, stat).as_bytes(), own)?;
+    fn remove_own_directory(&mut self, root: ObjectKey, own: FoundEntry) -> Result<()> {
+        self.remove_private(root, own)?;
         self.change_stat(root, |stat| {
             stat.link_count = stat.link_count.saturating_sub(1).max(2)
         })?;
@@ -237,19 +238,14 @@ impl Commit<'_> {
         Ok(object)
     }
 
-    fn remove_private(
-        &mut self,
-        directory: ObjectKey,
-        name: &[u8],
-        object: ObjectKey,
-    ) -> Result<()> {
+    fn remove_private(&mut self, directory: ObjectKey, entry: FoundEntry) -> Result<()> {
         let from = Self::private(directory, self.hash()?);
-        let less = self.edit(|editor| editor.remove_entry(&from, name))?;
+        let less = self.edit(|editor| editor.remove_entry_at(&from, entry.offset))?;
         self.change_stat(directory, |stat| {
             stat.size = stat.size.saturating_sub(u64::from(less));
             stat.sectors = stat.size.div_ceil(512) as u32;
         })?;
-        self.remove_all(object)
+        self.remove_all(entry.object)
     }
 
     fn change_stat(&mut self, object: ObjectKey, change: impl FnOnce(&mut StatData)) -> Result<()> {

@@ -38,6 +38,9 @@ pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<DirectoryImage> {
         Ok(entry) if entry.name == b"." || entry.name == b".." => {
             damage = Some(left_out(ino, "a dot among the names"));
         }
+        Ok(entry) if entry.name.contains(&b'/') => {
+            damage = Some(left_out(ino, "a name with a slash"));
+        }
         Ok(entry) if !names.insert(entry.name.to_vec()) => {
             damage = Some(left_out(ino, "a name that was there before"));
         }

@@ -4,6 +4,7 @@ mod damaged;
 mod damaged_writes;
 mod external_journal;
 mod images;
+mod names;
 mod no_storage;
 mod old_format;
 mod support;

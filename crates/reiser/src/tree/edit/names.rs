@@ -188,11 +188,20 @@ impl<B: TreeBlocks> Editor<'_, B> {
     /// Removes a name; gives the bytes by which the directory shrinks. A name that is not there is
     /// damage.
     pub fn remove_entry(&mut self, directory: &Directory, name: &[u8]) -> Result<u32> {
-        let (found, item, entry) = self.locate_name(directory, name)?;
+        let there = self.find_name(directory, name)?;
+        self.remove_entry_at(directory, there.offset)
+    }
+
+    /// [`Editor::remove_entry`] of the entry at a place, whatever its name.
+    pub fn remove_entry_at(&mut self, directory: &Directory, offset: u32) -> Result<u32> {
+        let (found, item, entry) = self.locate(directory, offset)?;
         let head = found.head(item)?;
         let place = found.place(item);
         let damaged = |error: DiskError| place.damaged(&error);
         let old = parsed(place, found.leaf.body(&head), head.count)?;
+        if entry == old.len() || old.offset(entry) != offset {
+            return Err(no_item(&directory.key(offset)));
+        }
         let space = old.space(entry) as u32;
         if old.len() == 1 {
             self.splice(found, item..item + 1, &[])?;
@@ -223,25 +232,22 @@ impl<B: TreeBlocks> Editor<'_, B> {
         name: &[u8],
         object: ObjectKey,
     ) -> Result<()> {
-        let (found, item, entry) = self.locate_name(directory, name)?;
+        let there = self.find_name(directory, name)?;
+        let (found, item, entry) = self.locate(directory, there.offset)?;
         self.write_in_place(found, item, &mut |body| {
             disk::set_object(body, entry, object);
         })
     }
 
-    fn locate_name(
-        &self,
-        directory: &Directory,
-        name: &[u8],
-    ) -> Result<(Found<B::Read>, u16, u16)> {
-        let Some(found) = self.find_entry(directory, name)? else {
-            return Err(Error::corrupt(format_args!(
+    /// The entry of a name that must be there.
+    fn find_name(&self, directory: &Directory, name: &[u8]) -> Result<FoundEntry> {
+        self.find_entry(directory, name)?.ok_or_else(|| {
+            Error::corrupt(format_args!(
                 "directory {}: no name {}",
                 directory.object.object_id,
                 name.escape_ascii()
-            )));
-        };
-        self.locate(directory, found.offset)
+            ))
+        })
     }
 }
 
