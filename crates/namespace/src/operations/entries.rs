@@ -12,7 +12,7 @@ use crate::access::acls::Inherited;
 use crate::access::permission::{EXECUTE, WRITE, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
-use crate::base::store::{LinkState, Plan};
+use crate::base::store::{LinkState, NameClasses, Plan};
 use crate::base::types::{Attributes, Caller, FileKind, Ino, NameBytes};
 use crate::commit::oplog::Record;
 use crate::inode::{Core, Inode};
@@ -666,6 +666,15 @@ impl Namespace {
         }
     }
 
+    /// EPERM for a name that the store keeps to itself (Linux `xattr_hide_revalidate`).
+    pub(crate) fn check_not_hidden(&self, dir: &Core, name: &[u8]) -> Result<()> {
+        let is_hidden = |classes: &NameClasses| name == classes.hidden_in_root;
+        match dir.ino == self.root() && self.geometry.name_classes.is_some_and(is_hidden) {
+            true => Err(Error::NotPermitted),
+            false => Ok(()),
+        }
+    }
+
     /// EMLINK when a directory can hold no more subdirectories.
     pub(crate) fn check_directory_links(&self, dir: &Core) -> Result<()> {
         match self.geometry.directory_link_max {
@@ -694,7 +703,7 @@ pub(crate) fn entry_record(
 }
 
 /// Whether a name may be made: EEXIST when it is there, ENOENT when a slash follows what shall not
-/// be a directory, EINVAL for a name with `/` or NUL.
+/// be a directory, EINVAL for a name with `/` or NUL, EPERM for one that the store keeps to itself.
 fn check_new_name(
     namespace: &Namespace,
     located: &Located<'_>,
@@ -705,6 +714,7 @@ fn check_new_name(
     check_length(namespace, name.bytes)?;
     namespace.check_text(name)?;
     let (dir, table) = (located.dir, located.table);
+    namespace.check_not_hidden(dir, name.bytes)?;
     if matches!(name.bytes, b"." | b"..")
         || table.find(name, guard).is_some()
         || namespace.learn(dir, table, name, guard)?

@@ -346,6 +346,7 @@ impl Namespace {
     fn side<'a, 'g>(&self, located: &'a Located<'g>, dots: Error) -> Result<Side<'a, 'g>> {
         let (dir, table, name) = (located.dir, located.table, located.name());
         check_old_name(self, name.bytes, dots)?;
+        self.check_not_hidden(dir, name.bytes)?;
         if name.bytes.iter().any(|byte| matches!(byte, b'/' | 0)) {
             return Err(Error::Invalid);
         }

@@ -1,8 +1,8 @@
 //! Entries of directories.
 
 use finefs_namespace::{DirectoryChange, Error, Ino, Result, Settled};
-use finefs_reiser_disk::ObjectKey;
 use finefs_reiser_disk::stat::StatData;
+use finefs_reiser_disk::{ObjectKey, key, xattr};
 
 use super::Commit;
 use crate::load::inode;
@@ -44,14 +44,16 @@ impl Commit<'_> {
         // Of one hash there is room for a new name where another one goes.
         change.entries.sort_by_key(|(_, to)| to.is_some());
         let directory = self.directory(object, stat)?;
-        if let Some(parent) = change
-            .parent
-            .filter(|_| object != finefs_reiser_disk::key::ROOT)
-        {
+        if let Some(parent) = change.parent.filter(|_| object != key::ROOT) {
             let parent = self.object(parent)?;
             self.edit(|editor| editor.replace_entry(&directory, b"..", parent))?;
         }
         for (name, to) in change.entries {
+            if object == key::ROOT && *name == *xattr::PRIVATE_ROOT {
+                return Err(Error::corrupt(
+                    "a name of the root that hides all attributes",
+                ));
+            }
             let there = self.edit(|editor| editor.find_entry(&directory, &name))?;
             let to = match to {
                 Some((ino, _)) => Some(self.object(ino)?),

@@ -4,11 +4,16 @@ use std::sync::Arc;
 
 use crate::support::{made, reiserfsck};
 use finefs_block::MemoryDevice;
-use finefs_namespace::{Caller, Error, Ino, Namespace, Options, Store, XattrMode};
+use finefs_namespace::{
+    Batch, Caller, DirectoryChange, Error, FileKind, Ino, Namespace, Options, RenameMode, Store,
+    XattrMode,
+};
 use finefs_reiser::{ReiserOptions, ReiserStore};
 use finefs_reiser_disk::hash::NameHash;
 
 const BLOCK: usize = 4096;
+/// The directory of the root that holds all attributes.
+const HIDDEN: &[u8] = b".reiserfs_priv";
 
 fn store(image: &[u8]) -> (Arc<MemoryDevice>, ReiserStore) {
     let device = Arc::new(MemoryDevice::from_bytes(image));
@@ -126,5 +131,80 @@ fn attributes_with_a_slash_in_their_names_can_be_removed() {
         let file = found(&namespace, root, b"cleaned");
         let names = namespace.list_xattrs(&caller, file);
         assert_eq!(names, Ok(vec![b"user.other".to_vec()]));
+    }
+}
+
+/// As in the kernel nobody gets at the directory that holds all attributes.
+#[test]
+fn the_hidden_directory_is_not_replaced() {
+    let (device, namespace) = open(&made(8, &["-s", "600"]));
+    let (root, caller) = (namespace.root(), Caller::root());
+    let file = made_file(&namespace, root, b"file");
+    assert_eq!(set(&namespace, file, b"user.a"), Ok(()));
+    namespace.sync().expect("it is durable");
+    let made = namespace.make_directory(&caller, root, b"dir", 0o700);
+    let dir = made.expect("there is room").ino;
+    let fifo = FileKind::Fifo;
+    let refused = [
+        namespace.create_file(&caller, root, HIDDEN, 0o600),
+        namespace.make_directory(&caller, root, HIDDEN, 0o700),
+        namespace.make_symlink(&caller, root, HIDDEN, b"target"),
+        namespace.make_node(&caller, root, HIDDEN, fifo, 0o600, 0),
+        namespace.make_link(&caller, file, root, HIDDEN),
+    ];
+    for made in refused {
+        assert_eq!(made.map(drop), Err(Error::NotPermitted));
+    }
+    for mode in [
+        RenameMode::Replace,
+        RenameMode::NoReplace,
+        RenameMode::Exchange,
+        RenameMode::Whiteout,
+    ] {
+        for (from, to) in [(&b"dir"[..], HIDDEN), (HIDDEN, b"dir"), (b"file", HIDDEN)] {
+            let renamed = namespace.rename(&caller, (root, from), (root, to), mode);
+            assert_eq!(renamed, Err(Error::NotPermitted));
+        }
+    }
+    // Elsewhere it is a name like any other.
+    let elsewhere = made_file(&namespace, dir, HIDDEN);
+    let renamed = namespace.rename(
+        &caller,
+        (dir, HIDDEN),
+        (root, HIDDEN),
+        RenameMode::default(),
+    );
+    assert_eq!(renamed, Err(Error::NotPermitted));
+    for ino in [file, dir, elsewhere] {
+        namespace.forget(ino, 1);
+    }
+    namespace.shut_down().expect("it is durable");
+    let image = device.to_bytes();
+    reiserfsck(&image);
+    let (_, namespace) = open(&image);
+    let file = found(&namespace, root, b"file");
+    let value = namespace.xattr(&caller, file, b"user.a");
+    assert_eq!(value, Ok(b"value".to_vec()));
+}
+
+/// A batch that names it is not applied.
+#[test]
+fn no_batch_changes_the_hidden_directory() {
+    let (device, store) = store(&made(8, &["-s", "600"]));
+    let root = store.geometry().root;
+    for names in [None, Some((root, FileKind::Directory))] {
+        let before = device.to_bytes();
+        let change = DirectoryChange {
+            dir: root,
+            parent: None,
+            entries: vec![(HIDDEN.into(), names)],
+        };
+        let batch = Batch {
+            directories: vec![change],
+            ..Batch::default()
+        };
+        let committed = store.commit(batch, &|_| None);
+        assert!(matches!(committed, Err(Error::Corrupt(_))), "{names:?}");
+        assert_eq!(device.to_bytes(), before);
     }
 }
