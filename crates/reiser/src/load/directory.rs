@@ -3,7 +3,9 @@
 //! # What damage does
 //! A node or item that cannot be read makes the directory unreadable: nobody may take a part of it
 //! for the whole. A single entry that can only be nonsense (an illegal name, a name that was there
-//! before) is left out with a warning, as its neighbours are not in doubt.
+//! before) is left out with a warning, as its neighbours are not in doubt. A name that lies where
+//! names of another hash do is listed, so that its object can be read; to change it would find
+//! nothing by the hash. In all of these cases the directory is damaged, and not changed.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -45,6 +47,9 @@ pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<DirectoryImage> {
             damage = Some(left_out(ino, "a name that was there before"));
         }
         Ok(entry) => {
+            if mounted.hash.is_some_and(|hash| is_misfiled(&entry, hash)) {
+                damage = Some(misfiled(ino, entry.name));
+            }
             mounted.objects.note_read(entry.object);
             entries.push(EntryImage {
                 name: entry.name.to_vec(),
@@ -75,6 +80,19 @@ pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<DirectoryImage> {
         entries,
         damage,
     })
+}
+
+/// True for a name that lies where names of another hash do.
+fn is_misfiled(entry: &Entry<'_>, hash: NameHash) -> bool {
+    entry.offset & HASH_MASK != hash.entry_offset(entry.name)
+}
+
+fn misfiled(ino: Ino, name: &[u8]) -> Error {
+    let name = name.escape_ascii();
+    log::warn!("inode {ino}: directory: name {name} does not lie where its hash says");
+    Error::corrupt(format_args!(
+        "inode {ino}: directory: name {name} does not lie where its hash says"
+    ))
 }
 
 fn left_out(ino: Ino, what: &str) -> Error {

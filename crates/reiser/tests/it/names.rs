@@ -208,3 +208,54 @@ fn no_batch_changes_the_hidden_directory() {
         assert_eq!(device.to_bytes(), before);
     }
 }
+
+/// To remove it would find nothing, and to make it would find it absent.
+#[test]
+fn a_name_that_lies_where_another_hash_does_is_damage() {
+    let (device, namespace) = open(&made(8, &["-s", "600"]));
+    let (root, caller) = (namespace.root(), Caller::root());
+    let dir = namespace.make_directory(&caller, root, b"dir", 0o700);
+    let dir = dir.expect("there is room").ino;
+    for name in [&b"a name of before"[..], b"another one"] {
+        let file = made_file(&namespace, dir, name);
+        assert_eq!(namespace.write(file, 0, name), Ok(name.len()));
+        namespace.forget(file, 1);
+    }
+    namespace.forget(dir, 1);
+    namespace.shut_down().expect("it is durable");
+    let good = device.to_bytes();
+    let (_, sound) = store(&good);
+    let listed = sound.load_directory(dir).expect("it is read");
+    assert_eq!((listed.damage, listed.entries.len()), (None, 2));
+
+    let image = renamed(&good, b"a name of before", b"a name of after!", false);
+    let (_, damaged) = store(&image);
+    let listed = damaged.load_directory(dir).expect("it is read");
+    assert!(matches!(listed.damage, Some(Error::Corrupt(_))));
+    let is_there = |name: &[u8]| listed.entries.iter().any(|entry| entry.name == name);
+    assert!(is_there(b"a name of after!") && is_there(b"another one"));
+
+    let (device, namespace) = open(&image);
+    let dir = found(&namespace, root, b"dir");
+    let file = found(&namespace, dir, b"a name of after!");
+    let mut content = [0; 16];
+    assert_eq!(namespace.read(file, 0, &mut content), Ok(16));
+    let removed = namespace.remove_file(&caller, dir, b"a name of after!");
+    let made = namespace.create_file(&caller, dir, b"new", 0o600);
+    for changed in [removed, made.map(drop)] {
+        let is_refused = matches!(changed, Err(Error::Corrupt(_) | Error::ReadOnly));
+        assert!(is_refused, "{changed:?}");
+    }
+    for ino in [file, dir] {
+        namespace.forget(ino, 1);
+    }
+    // Damage was found; not all stores go on after that.
+    let ended = namespace.shut_down();
+    assert!(
+        matches!(ended, Ok(()) | Err(Error::Corrupt(_))),
+        "{ended:?}"
+    );
+    let (_, store) = store(&device.to_bytes());
+    let listed = store.load_directory(dir).expect("it is read");
+    assert_eq!(listed.entries.len(), 2);
+}
