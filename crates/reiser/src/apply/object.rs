@@ -1,5 +1,7 @@
 //! One object: its stat data, its content, and what becomes of it.
 
+use std::ops::Range;
+
 use finefs_namespace::{
     Attributes, BlockRun, Captured, DirectoryChange, Error, Extent, FileKind, InodeChange,
     LinkState, LogicalBlock, MapChange, Result, Settled, Times, Timestamp,
@@ -183,26 +185,42 @@ impl Commit<'_> {
     }
 
     fn map(&mut self, file: &FileKey, stat: &mut StatData, extent: Extent) -> Result<()> {
-        let run = BlockRun {
-            start: extent.physical,
-            length: extent.length,
-        };
-        self.use_blocks(run)?;
-        // A hole before it may be of any size.
+        // A hole before it may be of any size, and so may a run be.
         while !self.edit(|editor| editor.extend(file, extent.logical, MUTATIONS))? {
             self.make_room()?;
         }
-        let (first, count) = super::disk_run(run)?;
-        let mut freed = Freed::new();
-        self.edit(|editor| editor.map(file, extent.logical, first, u64::from(count), &mut freed))?;
-        if !freed.is_empty() {
-            return Err(Error::corrupt(format_args!(
-                "object {}: block {} is mapped already",
-                file.object.object_id, extent.logical
-            )));
+        let (mut logical, mut run) = (
+            extent.logical,
+            BlockRun {
+                start: extent.physical,
+                length: extent.length,
+            },
+        );
+        loop {
+            let (first, count) = super::disk_run(run)?;
+            let blocks = (first, u64::from(count));
+            let mut freed = Freed::new();
+            let mapped =
+                self.edit(|editor| editor.map(file, logical, blocks, MUTATIONS, &mut freed))?;
+            if mapped == 0 || !freed.is_empty() {
+                return Err(Error::corrupt(format_args!(
+                    "object {}: block {logical} cannot be mapped, or is already",
+                    file.object.object_id
+                )));
+            }
+            self.use_blocks(BlockRun {
+                length: mapped,
+                ..run
+            })?;
+            stat.sectors = stat.sectors.saturating_add(self.sectors_of(mapped));
+            logical += mapped;
+            run.start.0 += mapped;
+            run.length -= mapped;
+            if run.length == 0 {
+                return Ok(());
+            }
+            self.make_room()?;
         }
-        stat.sectors = stat.sectors.saturating_add(self.sectors_of(extent.length));
-        Ok(())
     }
 
     fn unmap(
@@ -232,9 +250,28 @@ impl Commit<'_> {
         if end.0 >= crate::load::map::BLOCKS_MAX {
             return self.cut_to(file, stat, logical.offset_bytes(block_size));
         }
-        let mut freed = Freed::new();
-        self.edit(|editor| editor.map(file, logical, 0, length, &mut freed))?;
-        self.free_content(stat, freed)
+        self.punch(file, stat, logical..end)
+    }
+
+    /// Makes holes of blocks of a file; there may be any number of them.
+    fn punch(
+        &mut self,
+        file: &FileKey,
+        stat: &mut StatData,
+        mut blocks: Range<LogicalBlock>,
+    ) -> Result<()> {
+        loop {
+            let holes = (0, blocks.end - blocks.start);
+            let mut freed = Freed::new();
+            let made =
+                self.edit(|editor| editor.map(file, blocks.start, holes, MUTATIONS, &mut freed))?;
+            self.free_content(stat, freed)?;
+            blocks.start += made;
+            if made == 0 || blocks.start >= blocks.end {
+                return Ok(());
+            }
+            self.make_room()?;
+        }
     }
 
     /// Frees blocks of a file.

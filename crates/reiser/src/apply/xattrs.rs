@@ -271,7 +271,7 @@ impl Commit<'_> {
                 self.use_blocks(BlockRun { start, length: 1 })?;
                 self.mounted.data.write_blank(start, 0, part)?;
                 let mut freed = Vec::new();
-                self.edit(|editor| editor.map(&file, logical, block, 1, &mut freed))?;
+                self.edit(|editor| editor.map(&file, logical, (block, 1), 1, &mut freed))?;
                 stat.sectors += self.sectors_of(1);
                 near = block + 1;
             }

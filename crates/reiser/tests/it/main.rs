@@ -3,6 +3,7 @@
 mod damaged;
 mod damaged_writes;
 mod external_journal;
+mod holes;
 mod images;
 mod names;
 mod no_storage;

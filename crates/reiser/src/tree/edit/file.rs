@@ -52,27 +52,32 @@ impl Run {
 
 impl<B: TreeBlocks> Editor<'_, B> {
     /// Makes blocks of a file, from `logical` on, those of the device from `first` on, or holes
-    /// where that is 0. The blocks that were there are told. A hole before what is mapped gets
-    /// pointers; holes are not mapped behind the last pointer. Direct items in the way are damage:
-    /// the tail must be taken out before.
+    /// where that is 0. At most so many mutations, beside those that give a hole before `logical`
+    /// its pointers ([`Editor::extend`]). Tells how many blocks that was; 0 when all of them are
+    /// holes behind the last pointer, which get none. The blocks that were there are told. Direct
+    /// items in the way are damage: the tail must be taken out before.
     pub fn map(
         &mut self,
         file: &FileKey,
-        mut logical: LogicalBlock,
-        first: u32,
-        count: u64,
+        logical: LogicalBlock,
+        (first, count): (u32, u64),
+        mutations_max: u32,
         freed: &mut Freed,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let mut run = Run { first, count };
-        while run.count > 0 {
-            let mapped = self.map_some(file, logical, run, freed)?;
+        let mut done = 0;
+        for _ in 0..mutations_max {
+            if run.count == 0 {
+                break;
+            }
+            let mapped = self.map_some(file, logical + done, run, freed)?;
             if mapped == 0 {
                 break;
             }
-            logical += mapped;
+            done += mapped;
             run = run.without(mapped);
         }
-        Ok(())
+        Ok(done)
     }
 
     /// Maps the first blocks of a run, and says how many; 0 when what is left are holes behind the
@@ -119,6 +124,10 @@ impl<B: TreeBlocks> Editor<'_, B> {
         let old = pointers(body).map_err(|error| place.damaged(&error))?;
         let mut blocks = Freed::new();
         note(&mut blocks, old.skip(at).take(count as usize));
+        if run.first == 0 && blocks.is_empty() {
+            // They are holes.
+            return Ok(count);
+        }
         self.write_in_place(found, item, &mut |body| {
             for number in 0..count {
                 set_pointer(body, at + number as usize, run.pointer(number));

@@ -48,7 +48,10 @@ fn mutate(world: &mut World, objects: &[ObjectKey], random: &mut StdRng) -> Vec<
             1 => editor.remove_entry(&of, name.as_bytes()).map(|_| ()),
             2 => {
                 let at = LogicalBlock(random.random_range(0..60));
-                editor.map(&file, at, 9, 30, &mut freed)
+                let blocks = (9, 30);
+                editor
+                    .map(&file, at, blocks, u32::MAX, &mut freed)
+                    .map(|_| ())
             }
             3 => editor.truncate(&file, 3000, 9, &mut freed).map(|_| ()),
             4 => editor.put_tail(&file, 512 * 50, &[1; 99]),

@@ -359,7 +359,8 @@ impl Image {
         let count = self.random.random_range(0..80);
         for at in keep..keep + count {
             let block = self.space.allocate().expect("there is room");
-            self.edit(|editor| editor.map(&file, LogicalBlock(at), block, 1, &mut freed));
+            let at = LogicalBlock(at);
+            self.edit(|editor| editor.map(&file, at, (block, 1), 1, &mut freed));
         }
         self.freed(&freed);
         let end = keep + count;

@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// Maps new blocks, or holes.
+    /// Maps new blocks, or holes, in steps of a few mutations.
     pub fn map(&mut self, object: ObjectKey, logical: usize, count: usize, is_hole: bool) {
         let file = self.file(object);
         if self.blocks(object).1.is_some() {
@@ -220,13 +220,23 @@ impl World {
             self.next_data += count as u32 + 1;
             self.data.extend(first..first + count as u32);
         }
-        let mut freed = Freed::new();
-        let mutations = 8 + (logical + count) as u32 / 8;
-        let at = LogicalBlock(logical as u64);
-        self.edit(mutations, |editor| {
-            editor.map(&file, at, first, count as u64, &mut freed)
-        });
-        self.freed(&freed);
+        let end = LogicalBlock((logical + count) as u64);
+        let mut at = LogicalBlock(logical as u64);
+        // A hole before them, which the first step fills.
+        let mut mutations = if is_hole { 2 } else { 10 + logical as u32 / 8 };
+        while at < end {
+            let done = at - LogicalBlock(logical as u64);
+            let blocks = (if is_hole { 0 } else { first + done as u32 }, end - at);
+            let mut freed = Freed::new();
+            let mapped = self.edit(mutations, |editor| {
+                editor.map(&file, at, blocks, 2, &mut freed)
+            });
+            self.freed(&freed);
+            (at, mutations) = (at + mapped, 2);
+            if mapped == 0 {
+                break;
+            }
+        }
         let pointers = self.blocks(object).0;
         if !is_hole && pointers.len() < logical + count {
             pointers.resize(logical + count, 0);
