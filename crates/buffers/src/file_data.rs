@@ -3,6 +3,7 @@
 //! Up to 64 KiB are copied into the [`DataCache`]; a longer write goes to the device at once, past
 //! the cache but for blocks that are dirty there. A block that comes into the cache has taken its
 //! storage below the device, as far as that can be promised: so what was cached can be written.
+//! Only [`FileData::write_blank_unreserved`] takes none.
 //!
 //! # Locking
 //! None of its own. A writer has the range of the file locked: see [`DataCache`].
@@ -150,6 +151,17 @@ impl FileData {
     pub fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
         let start = self.offset_of(block, offset_bytes, data.len())?;
         self.write_cached(start, data, Over::Nothing)
+    }
+
+    /// [`FileData::write_blank`] of one block that takes no storage for it: where there is none,
+    /// [`FileData::write_ordered`] fails for as long, and the block stays. If the cache has no
+    /// room, the block goes to the device at once, which may find no storage.
+    pub fn write_blank_unreserved(&self, block: BlockNo, data: &[u8]) -> Result<()> {
+        self.offset_of(block, 0, self.block_bytes as usize)?;
+        match self.cache.put_blank(block.0, 0, data) {
+            true => Ok(()),
+            false => self.write_padded_through(block.0, 0, data),
+        }
     }
 
     /// Writes zeros over whole blocks.

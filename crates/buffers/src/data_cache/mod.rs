@@ -41,8 +41,8 @@
 //! 5. When [`DataCache::write_ordered`] has succeeded, all that was ordered when it began has been
 //!    written, or dropped; after [`DataCache::write_back`] all the rest. A block that is ordered
 //!    once is so until it was written.
-//! 6. A block that comes in has its storage below the device, as far as that can be promised: see
-//!    `Store::write` of this crate.
+//! 6. A block that comes in has its storage below the device, as far as that can be promised, but
+//!    for those of `FileData::write_blank_unreserved`: see `FileData::write` of this crate.
 //!
 //! # Locking
 //! Each shard has one lock (class `buffers.data_cache`), a leaf. No lock is held over I/O: one

@@ -269,7 +269,8 @@ impl Commit<'_> {
                 let block = self.staged.space().take(near)?;
                 let start = BlockNo(u64::from(block));
                 self.use_blocks(BlockRun { start, length: 1 })?;
-                self.mounted.data.write_blank(start, 0, part)?;
+                // If there is no storage for it, the commit is postponed and not given up.
+                self.mounted.data.write_blank_unreserved(start, part)?;
                 let mut freed = Vec::new();
                 self.edit(|editor| editor.map(&file, logical, (block, 1), 1, &mut freed))?;
                 stat.sectors += self.sectors_of(1);

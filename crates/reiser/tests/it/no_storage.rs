@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::support::{made, reiserfsck};
 use finefs_block::{BlockDevice, MemoryDevice};
 use finefs_namespace::{
-    Caller, Error, Ino, Namespace, Options, SetAttributes, SetTime, Store, Timestamp,
+    Caller, Error, Ino, Namespace, Options, SetAttributes, SetTime, Store, Timestamp, XattrMode,
 };
 use finefs_reiser::{ReiserOptions, ReiserStore};
 use finefs_sim::{Fault, FaultDevice, FaultOn};
@@ -23,9 +23,14 @@ struct World {
 }
 
 fn open(image: &[u8]) -> World {
+    open_failing(image, Fault::Error)
+}
+
+/// With writes that fail so.
+fn open_failing(image: &[u8], fault: Fault) -> World {
     let memory = Arc::new(MemoryDevice::from_bytes(image));
     let writes = FaultDevice::new(memory.clone(), FaultOn::Write, u64::MAX, u64::MAX);
-    let writes = Arc::new(writes);
+    let writes = Arc::new(writes.failing(fault));
     let storage = FaultDevice::new(writes.clone(), FaultOn::Reserve, u64::MAX, u64::MAX);
     let storage = Arc::new(storage.failing(Fault::Full));
     let store = ReiserStore::open(storage.clone(), &ReiserOptions::default()).expect("it mounts");
@@ -137,6 +142,52 @@ fn a_commit_in_parts_waits_for_storage() {
     let world = open(&world.image());
     let found = world.namespace.lookup(&caller, root, b"file");
     assert_eq!(found.expect("it is there").size_bytes, (4 << 30) + 3);
+}
+
+/// Values of attributes that lie in blocks of their own wait for storage as all else does, whether
+/// it is missing when it is asked for, or when they are written.
+#[test]
+fn attributes_wait_for_storage() {
+    const LENGTHS: [usize; 4] = [10, 5000, 60_000, 65_536];
+    let (caller, name) = (Caller::root(), |length: usize| format!("user.{length}"));
+    for are_writes_full in [false, true] {
+        let world = open_failing(&made(16, &["-s", "600"]), Fault::Full);
+        let namespace = &world.namespace;
+        let root = namespace.root();
+        let file = namespace.create_file(&caller, root, b"file", 0o600);
+        let file = file.expect("there is room").ino;
+        namespace.sync().expect("it is durable");
+        world.storage.arm(0);
+        if are_writes_full {
+            world.writes.arm(0);
+        }
+        let value = |length: usize| vec![length as u8; length];
+        for length in LENGTHS {
+            let (name, value) = (name(length), value(length));
+            let set = namespace.set_xattr(&caller, file, name.as_bytes(), &value, XattrMode::Set);
+            assert_eq!(set, Ok(()));
+        }
+        assert_eq!(namespace.sync(), Err(Error::NoSpace));
+        assert_eq!(namespace.sync(), Err(Error::NoSpace));
+        let removed = namespace.remove_xattr(&caller, file, b"user.10");
+        assert_eq!(removed, Err(Error::NoSpace));
+        world.storage.arm(u64::MAX);
+        world.writes.arm(u64::MAX);
+        namespace.sync().expect("there is storage again");
+        namespace.forget(file, 1);
+        namespace.shut_down().expect("it is durable");
+        let image = world.image();
+        reiserfsck(&image);
+        let world = open(&image);
+        let file = world.namespace.lookup(&caller, root, b"file");
+        let file = file.expect("it is there").ino;
+        for length in LENGTHS {
+            let found = world
+                .namespace
+                .xattr(&caller, file, name(length).as_bytes());
+            assert_eq!(found, Ok(value(length)));
+        }
+    }
 }
 
 /// What is written without the journal is found out when it is interrupted.
