@@ -7,6 +7,7 @@
 
 use crossbeam_epoch::{Guard, Owned};
 use finefs_locks::primitive::atomic::Ordering;
+use smallvec::SmallVec;
 
 use crate::access::acls::Inherited;
 use crate::access::permission::{EXECUTE, WRITE, check_unrestricted};
@@ -260,10 +261,13 @@ impl Namespace {
             self.check_key(dir)?;
             let inherited = self.given(caller, dir, new, guard)?;
             let inherited = inherited.as_deref();
-            let reservation = match inherited.filter(|inherited| inherited.has_xattrs()) {
-                Some(inherited) => Some(self.reserve(&attribute_plans(new, inherited))?),
-                None => None,
+            let mut plans = match inherited.filter(|inherited| inherited.has_xattrs()) {
+                Some(inherited) => attribute_plans(new, inherited),
+                None => SmallVec::new(),
             };
+            // Where inodes have no place of their own, it and what notes an orphan need one.
+            plans.push(Plan::AddEntry { entries_about: 0 });
+            let reservation = self.reserve(&plans)?;
             let mut allotted = self.allot(parent, FileKind::Regular)?;
             let mut attributes = self.new_attributes(caller, dir, &allotted, new, inherited)?;
             let core = Core::created(attributes, self.inode_config(), dir.ino, None);
@@ -285,8 +289,7 @@ impl Namespace {
                     Record::linked(inode, 0, LinkState::Orphan),
                 ]
             };
-            let blocks = reservation.map_or(0, Reservation::take);
-            self.log_new(group, inherited, blocks, [inode.untimed()]);
+            self.log_new(group, inherited, reservation.take(), [inode.untimed()]);
             inode.set_unnamed(&lock, true);
             inode.references.unlink(&self.inodes.split_counts, &lock);
             Ok(attributes)

@@ -3,6 +3,7 @@
 mod damaged;
 mod damaged_writes;
 mod external_journal;
+mod full;
 mod holes;
 mod images;
 mod names;
