@@ -6,7 +6,9 @@
 //!
 //! # Changed
 //! Objects that were made one after the other lie beside each other. So a leaf is counted for some
-//! objects in a row, one for each name, and those that names and pointers fill.
+//! objects in a row, one for each name, and those that names and pointers fill. Of a file that is
+//! new all pointers count, those of holes too. What is mapped far behind the end of an older one
+//! counts as little as what is mapped at its end: such a batch can be larger than was counted.
 
 use finefs_namespace::{
     BatchCost, Error, Ino, InodeCost, InodeFootprint, NameChanges, Plan, Result,
@@ -19,8 +21,9 @@ use crate::state::Mounted;
 /// it should not take long, however large the journal is.
 const BATCH_BYTES_MAX: u64 = 48 << 20;
 
-/// So many objects in a row count as lying in one leaf.
-const OBJECTS_PER_LEAF: u64 = 4;
+/// So many objects in a row count as lying in one leaf: the kernel packs tails of files, which fill
+/// half a leaf on average.
+const OBJECTS_PER_LEAF: u64 = 2;
 
 /// An entry's head, and what fills its name up.
 const ENTRY_OVERHEAD: u64 = 16 + 7;
@@ -96,9 +99,16 @@ impl BatchCost for ImageCost {
 
     fn of_inode(&self, change: &InodeFootprint) -> InodeCost {
         let pointers_per_leaf = run_max(self.block_bytes as u32);
-        let leaves = change.mapped_end.0 / pointers_per_leaf;
-        // Each run lies in two leaves at most, and a target in one of its own.
-        let own_blocks = (2 * change.map_changes).min(leaves + 1)
+        let leaves = 1 + change.mapped_end.0 / pointers_per_leaf;
+        let mapping = match change.map_changes {
+            0 => 0,
+            // Holes have pointers, too.
+            _ if change.is_created => leaves,
+            // Each run lies in two leaves at most.
+            changes => leaves.min(2 * changes),
+        };
+        // A target lies in a leaf of its own.
+        let own_blocks = mapping
             + (change.target_bytes as u64).div_ceil(self.block_bytes / 4)
             + XATTR_BLOCKS * change.value_changes.max(u64::from(change.has_xattrs))
             + change.value_bytes.div_ceil(self.block_bytes);
@@ -117,5 +127,52 @@ impl BatchCost for ImageCost {
         let added_bytes = ENTRY_OVERHEAD * names.added + names.added_bytes;
         let grown = (2 * added_bytes).div_ceil(self.block_bytes);
         names.changed.min(before) + grown + 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use finefs_namespace::{LinkState, LogicalBlock};
+
+    /// Blocks of 4096 bytes, and the kernel's usual journal.
+    fn cost() -> ImageCost {
+        ImageCost::new(4096, 10, 8000)
+    }
+
+    fn own_blocks(is_created: bool, map_changes: u64, mapped_end: u64) -> u64 {
+        let change = InodeFootprint {
+            is_created,
+            link_state: LinkState::Linked,
+            size_bytes: None,
+            target_bytes: 0,
+            has_xattrs: false,
+            value_changes: 0,
+            value_bytes: 0,
+            map_changes,
+            mapped_end: LogicalBlock(mapped_end),
+        };
+        cost().of_inode(&change).own_blocks
+    }
+
+    /// A batch of the most objects that count for it fits the journal, if there are as many leaves.
+    #[test]
+    fn objects_with_packed_tails_fit_the_journal() {
+        let cost = cost();
+        let blocks: std::collections::BTreeSet<u64> = (10_000..18_000)
+            .map(|ino| cost.table_block(Ino(ino)))
+            .collect();
+        assert!(blocks.len() as u64 >= cost.blocks_max());
+    }
+
+    #[test]
+    fn holes_of_new_files_count() {
+        let per_leaf = run_max(4096);
+        assert_eq!(own_blocks(true, 1, 1), 1);
+        assert_eq!(own_blocks(true, 1, 300 * per_leaf), 301);
+        assert_eq!(own_blocks(true, 0, 0), 0);
+        // What is written at the end of an older file does not count for all of it.
+        assert_eq!(own_blocks(false, 1, 300 * per_leaf), 2);
+        assert_eq!(own_blocks(false, 1000, 300 * per_leaf), 301);
     }
 }
