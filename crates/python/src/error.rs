@@ -17,6 +17,11 @@ pub(crate) fn of(error: &finefs::Error) -> PyErr {
     }
 }
 
+/// The error of every operation on a closed image.
+pub(crate) fn closed() -> PyErr {
+    os_error(libc::EIO, "the image is closed", None)
+}
+
 /// An error of the workshop. Those without a number are bad arguments.
 pub(crate) fn of_workshop(error: &finefs_image::Error) -> PyErr {
     match error.errno() {

@@ -4,13 +4,22 @@ use finefs::File;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::detached::Detached;
 use crate::error;
 use crate::stat::{Stat, stat};
 
 /// An open file of an image.
 #[pyclass(frozen, module = "finefs._finefs")]
 pub(crate) struct RawFile {
-    pub file: File,
+    file: Detached<File>,
+}
+
+impl RawFile {
+    pub fn new(file: File) -> RawFile {
+        RawFile {
+            file: Detached::new(file),
+        }
+    }
 }
 
 #[pymethods]

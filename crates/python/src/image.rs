@@ -12,6 +12,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::detached::Detached;
 use crate::error;
 use crate::file::RawFile;
 use crate::stat::{Stat, stat};
@@ -37,20 +38,38 @@ fn last_link(follows: bool) -> LastLink {
 const LEADS_NOWHERE: [i32; 3] = [libc::ENOTDIR, libc::ELOOP, libc::ENAMETOOLONG];
 
 /// An open image or memory file system.
-#[pyclass(frozen, subclass, module = "finefs._finefs")]
+///
+/// Calls borrow it, so that threads run side by side; only `_close` borrows it to change it, for
+/// the moment in which it takes the file system away.
+#[pyclass(subclass, module = "finefs._finefs")]
 pub(crate) struct Image {
-    fs: FileSystem,
+    /// `None` once it is closed.
+    fs: Option<Detached<FileSystem>>,
     name: OsString,
+    notes: Vec<String>,
 }
 
 impl Image {
+    fn opened(fs: FileSystem, name: OsString) -> Image {
+        Image {
+            notes: fs.notes().to_vec(),
+            fs: Some(Detached::new(fs)),
+            name,
+        }
+    }
+
+    fn fs(&self) -> PyResult<&FileSystem> {
+        self.fs.as_deref().ok_or_else(error::closed)
+    }
+
     /// Runs an operation without the interpreter's lock.
     fn run<T: Send>(
         &self,
         py: Python<'_>,
         operation: impl FnOnce(&FileSystem) -> finefs::Result<T> + Send,
     ) -> PyResult<T> {
-        py.detach(|| operation(&self.fs))
+        let fs = self.fs()?;
+        py.detach(|| operation(fs))
             .map_err(|failed| error::of(&failed))
     }
 }
@@ -70,8 +89,9 @@ impl Image {
     ) -> PyResult<Image> {
         let name = name.into_os_string();
         if let Some(size) = memory {
-            let fs = FileSystem::memory(size).map_err(|failed| error::of(&failed))?;
-            return Ok(Image { fs, name });
+            let fs = py.detach(|| FileSystem::memory(size));
+            let fs = fs.map_err(|failed| error::of(&failed))?;
+            return Ok(Image::opened(fs, name));
         }
         let access = match mode {
             "r" => Access::Read,
@@ -83,10 +103,12 @@ impl Image {
             path: "/".into(),
         };
         // The file system lives on in its handle.
-        let mut images = Images::new(None).with_journals(journal.into_iter().collect());
-        let fs = py.detach(|| images.open(&address, access));
+        let fs = py.detach(|| {
+            let mut images = Images::new(None).with_journals(journal.into_iter().collect());
+            images.open(&address, access)
+        });
         let fs = fs.map_err(|failed| error::of_workshop(&failed))?;
-        Ok(Image { fs, name })
+        Ok(Image::opened(fs, name))
     }
 
     /// What was opened.
@@ -97,20 +119,20 @@ impl Image {
 
     /// True when every change is refused.
     #[getter]
-    fn read_only(&self) -> bool {
-        self.fs.is_read_only()
+    fn read_only(&self, py: Python<'_>) -> PyResult<bool> {
+        self.run(py, |fs| Ok(fs.is_read_only()))
     }
 
     /// What the user should know, a line each.
     #[getter]
     fn notes(&self) -> Vec<String> {
-        self.fs.notes().to_vec()
+        self.notes.clone()
     }
 
     /// The label of the file system.
     #[getter]
-    fn label(&self) -> OsString {
-        self.fs.label()
+    fn label(&self, py: Python<'_>) -> PyResult<OsString> {
+        self.run(py, |fs| Ok(fs.label()))
     }
 
     /// Sets the label.
@@ -118,9 +140,17 @@ impl Image {
         self.run(py, |fs| fs.set_label(label))
     }
 
-    /// Ends the file system: everything is on the image, or `OSError` says what is not.
-    fn _close(&self, py: Python<'_>) -> PyResult<()> {
-        self.run(py, |fs| fs.clone().close())
+    /// Ends the file system: everything is on the image, or `OSError` says what is not. Its memory
+    /// and its descriptors go with the last file that is open, or with the image where another
+    /// thread is in a call of it.
+    fn _close(slf: &Bound<'_, Image>) -> PyResult<()> {
+        let closed = slf.try_borrow()?.run(slf.py(), |fs| fs.clone().close());
+        let fs = slf
+            .try_borrow_mut()
+            .ok()
+            .and_then(|mut image| image.fs.take());
+        drop(fs);
+        closed
     }
 
     /// Returns when everything that was done before is on the image.
@@ -129,8 +159,8 @@ impl Image {
     }
 
     /// Block size, longest name, blocks, free, available; inodes, free.
-    fn _statfs(&self) -> (u32, u32, [u64; 5]) {
-        let found = self.fs.statfs();
+    fn _statfs(&self, py: Python<'_>) -> PyResult<(u32, u32, [u64; 5])> {
+        let found = self.run(py, |fs| Ok(fs.statfs()))?;
         let counts = [
             found.blocks,
             found.blocks_free,
@@ -138,7 +168,7 @@ impl Image {
             found.inodes,
             found.inodes_free,
         ];
-        (found.block_size_bytes, found.name_max, counts)
+        Ok((found.block_size_bytes, found.name_max, counts))
     }
 
     fn _stat(&self, py: Python<'_>, path: PathBuf, follows: bool) -> PyResult<Stat> {
@@ -201,7 +231,7 @@ impl Image {
             .create_new(creates_new)
             .mode(mode);
         let file = self.run(py, |fs| options.open(fs, path))?;
-        Ok(RawFile { file })
+        Ok(RawFile::new(file))
     }
 
     /// All bytes of a file.
@@ -421,6 +451,7 @@ impl Image {
         destination: PathBuf,
         jobs: usize,
     ) -> PyResult<u64> {
+        let fs = self.fs()?;
         py.detach(|| {
             let (parent, name) = finefs_image::address::split_path(&absolute(&path));
             let (place, to) = finefs_image::address::split_path(&destination);
@@ -428,7 +459,7 @@ impl Image {
                 true => PathBuf::from("."),
                 false => place,
             };
-            let source = Arc::new(self.dir(parent)?);
+            let source = Arc::new(self.dir(fs, parent)?);
             let sink = Arc::new(HostDir::open(&place)?);
             let task = Task {
                 source,
@@ -445,6 +476,7 @@ impl Image {
     /// many files.
     #[pyo3(signature = (source, path, *, jobs = 1))]
     fn add(&self, py: Python<'_>, source: PathBuf, path: PathBuf, jobs: usize) -> PyResult<u64> {
+        let fs = self.fs()?;
         py.detach(|| {
             let (from, name) = finefs_image::address::split_path(&source);
             let from = match from.as_os_str().is_empty() {
@@ -453,7 +485,7 @@ impl Image {
             };
             let (parent, to) = finefs_image::address::split_path(&absolute(&path));
             let source = Arc::new(HostDir::open(&from)?);
-            let sink = Arc::new(self.dir(parent)?);
+            let sink = Arc::new(self.dir(fs, parent)?);
             let task = Task {
                 source,
                 name,
@@ -467,8 +499,8 @@ impl Image {
 }
 
 impl Image {
-    fn dir(&self, path: PathBuf) -> finefs_image::Result<ImageDir> {
-        ImageDir::of(&self.fs, &self.name.display().to_string(), &path)
+    fn dir(&self, fs: &FileSystem, path: PathBuf) -> finefs_image::Result<ImageDir> {
+        ImageDir::of(fs, &self.name.display().to_string(), &path)
     }
 }
 

@@ -6,17 +6,19 @@
 //! | [`file`] | an open file |
 //! | [`stat`] | attributes |
 //! | [`make`] | making images |
+//! | [`detached`] | a handle that goes without the interpreter's lock |
 //! | [`error`] | errors as `OSError` |
 //!
 //! # Invariants
-//! 1. Nothing of finefs runs while the interpreter's lock is held: every call goes through
-//!    `Python::detach`, so threads run side by side.
+//! 1. Nothing of finefs that can wait runs while the interpreter's lock is held: every call, and
+//!    the end of every handle, goes through `Python::detach`, so threads run side by side.
 //! 2. Errors are `OSError` with errno, reason and path, so they come as `FileNotFoundError` and its
 //!    like; lack of memory is `MemoryError`.
 //!
 //! # Locking
 //! None of its own.
 
+mod detached;
 mod error;
 mod file;
 mod image;

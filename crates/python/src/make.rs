@@ -59,11 +59,11 @@ pub(crate) fn build(
         may_replace: force,
         jobs: jobs.clamp(1, 64),
     };
-    let sources = sources.iter().map(|path| Source::of(path));
-    let sources: finefs_image::Result<Vec<Source>> = sources.collect();
-    let sources = sources.map_err(|failed| error::of_workshop(&failed))?;
-    let built =
-        py.detach(|| finefs_image::build::build(&image, &sources, &options, &Progress::default()));
+    let built = py.detach(|| {
+        let sources = sources.iter().map(|path| Source::of(path));
+        let sources = sources.collect::<finefs_image::Result<Vec<Source>>>()?;
+        finefs_image::build::build(&image, &sources, &options, &Progress::default())
+    });
     let built = built.map_err(|failed| error::of_workshop(&failed))?;
     serde_json::to_string(&built).map_err(|failed| PyValueError::new_err(failed.to_string()))
 }
@@ -80,7 +80,7 @@ pub(crate) fn mkfs(
     seed: Option<String>,
 ) -> PyResult<String> {
     let options = fs_options(fs_type, label, seed)?;
-    if image.symlink_metadata().is_ok() {
+    if py.detach(|| image.symlink_metadata().is_ok()) {
         let args = (libc::EEXIST, "is there already", image);
         return Err(PyOSError::new_err(args));
     }
