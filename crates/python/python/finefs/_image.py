@@ -5,11 +5,25 @@ import io
 import os
 import posixpath
 import stat as _stat
+import threading
+import warnings
+import weakref
 
 from . import _finefs
 
 # Errors of paths at which there is nothing.
 LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
+# This process, known without a system call: what was opened by another one is not used here.
+_process = os.getpid()
+
+
+def _in_child_of_fork():
+    global _process
+    _process = os.getpid()
+
+
+os.register_at_fork(after_in_child=_in_child_of_fork)
 
 
 def _stat_result(found):
@@ -74,6 +88,7 @@ class File(io.RawIOBase):
 
     def __init__(self, raw, name, mode, appends):
         self._raw = raw
+        self._process = _process
         self._position = 0
         self._appends = appends
         self.name = name
@@ -114,6 +129,7 @@ class File(io.RawIOBase):
         return data
 
     def write(self, data):
+        self._check_process()
         self._checkWritable()
         data = bytes_of(data)
         if self._appends:
@@ -145,6 +161,7 @@ class File(io.RawIOBase):
         return self._position
 
     def truncate(self, size=None):
+        self._check_process()
         self._checkWritable()
         if size is None:
             size = self._position
@@ -160,15 +177,51 @@ class File(io.RawIOBase):
         self._checkClosed()
         return _stat_result(self._raw.stat())
 
+    def _check_process(self):
+        # The child of a fork has a copy of the buffers, which it must not write a second time.
+        if self._process != _process:
+            raise OSError(errno.EIO, "the file was opened before a fork", self.name)
+
+
+def _has_ended(file):
+    """Whether a file is closed, or detached from the one that it wrote to."""
+    try:
+        return file.closed
+    except ValueError:
+        return True
+
 
 class Image(_finefs.Image):
     """An open image: a path, ``IMAGE@p2`` or ``IMAGE@LABEL`` for a partition.
 
-    ``mode`` is "r" (nothing is written) or "r+". Used in a ``with`` statement the image is closed at
-    its end, and an error then says what is not on it.
+    ``mode`` is "r" (nothing is written) or "r+". Used in a ``with`` statement the image is closed
+    at its end, and an error then says what is not on it. One that goes without ``close()`` gives a
+    ``ResourceWarning``; what was done is written, but an error is only printed
+    (``sys.unraisablehook``).
+
+    An image is not usable across ``os.fork()``: only the process that opened it may use it. The
+    child opens images of its own; there, the parent's is not closed, and its files are not written
+    (EIO).
     """
 
     closed = False
+    _process = None
+
+    def __new__(cls, name, mode="r", *, memory=None, journal=None):
+        image = super().__new__(cls, name, mode, memory=memory, journal=journal)
+        image._lock = threading.Lock()
+        image._writers = weakref.WeakSet()  # with buffers that close() flushes; under the lock
+        image._process = _process
+        return image
+
+    def __del__(self, _warn=warnings.warn):
+        if self.closed or self._process != _process:
+            return
+        try:
+            _warn(f"unclosed {self!r}", ResourceWarning, source=self)
+        finally:
+            # Files that were opened from it may still be in use: the last of them ends it.
+            self.sync()
 
     def __enter__(self):
         return self
@@ -177,10 +230,39 @@ class Image(_finefs.Image):
         self.close()
 
     def close(self):
-        """Everything is on the image, or ``OSError`` says what is not. Its files fail from now on."""
-        if not self.closed:
-            self.closed = True
+        """Everything is on the image, also what its files have in their buffers, or an error says
+        what is not. The image and its files fail from now on (EIO).
+        """
+        if self.closed:
+            return
+        self.closed = True
+        if self._process != _process:
+            raise OSError(errno.EIO, "the image was opened before a fork", self.name)
+        errors = self._flush_writers()
+        try:
             self._close()
+        finally:
+            if errors:
+                raise errors[0]
+
+    def _watch(self, writer):
+        """The image flushes this file before it is closed."""
+        with self._lock:
+            self._writers.add(writer)
+
+    def _flush_writers(self):
+        with self._lock:
+            writers = list(self._writers)
+        errors = []
+        for writer in writers:
+            try:
+                if not _has_ended(writer):
+                    writer.flush()
+            except Exception as error:
+                # Who closes a file meanwhile is told of its errors.
+                if not _has_ended(writer):
+                    errors.append(error)
+        return errors
 
     def open(self, path, mode="r", buffering=-1, encoding=None, errors=None, newline=None, *,
              permissions=0o666):
@@ -204,15 +286,19 @@ class Image(_finefs.Image):
             return raw
         size = buffering if buffering > 1 else 1 << 16
         if both:
-            buffered = io.BufferedRandom(raw, size)
+            file = io.BufferedRandom(raw, size)
         elif reads:
-            buffered = io.BufferedReader(raw, size)
+            file = io.BufferedReader(raw, size)
         else:
-            buffered = io.BufferedWriter(raw, size)
+            file = io.BufferedWriter(raw, size)
+        if writes:
+            self._watch(file)
         if is_binary:
-            return buffered
-        text = io.TextIOWrapper(buffered, encoding, errors, newline, buffering == 1)
+            return file
+        text = io.TextIOWrapper(file, encoding, errors, newline, buffering == 1)
         text.mode = mode
+        if writes:
+            self._watch(text)
         return text
 
     def read_text(self, path, encoding=None, errors=None):
