@@ -1,5 +1,6 @@
 """Images as a file system of fsspec."""
 
+import errno
 import os
 
 import fsspec
@@ -82,3 +83,54 @@ def test_urls_name_image_and_path(disk, fs):
     opened = fsspec.open(f"finefs://{disk}:/etc/hostname").fs
     assert opened.image.name == os.fspath(disk)
     opened.close()
+
+
+@pytest.fixture
+def linked(fs):
+    """A tree with links to a directory beside it, to one above, and to a file."""
+    fs.makedirs("/a/d")
+    fs.makedirs("/keep")
+    fs.pipe({"/a/d/f": b"inner", "/keep/f": b"keep"})
+    for target, link in (("../keep", "/a/l"), ("..", "/a/d/up"), ("d/f", "/a/file")):
+        fs.image.symlink(target, link)
+    return fs
+
+
+def test_links_to_directories_are_not_descended(linked, tmp_path):
+    fs, out = linked, tmp_path / "out"
+    types = {one["name"]: (one["type"], one["size"]) for one in fs.ls("/a")}
+    assert types == {"/a/d": ("directory", 0), "/a/file": ("link", 5), "/a/l": ("link", 0)}
+    assert fs.find("/a") == ["/a/d/f", "/a/d/up", "/a/file", "/a/l"] and fs.du("/a") == 10
+    walked = [(top, sorted(dirs), sorted(files)) for top, dirs, files in fs.walk("/a")]
+    assert walked == [("/a", ["d"], ["file", "l"]), ("/a/d", [], ["f", "up"])]
+    assert fs.info("/a/l")["type"] == "directory" and fs.isdir("/a/l") and fs.isfile("/a/file")
+    assert fs.ls("/a/l", detail=False) == ["/a/l/f"] and fs.find("/a/l") == ["/a/l/f"]
+    fs.get("/a", str(out), recursive=True)
+    (top,) = [path.parent for path in out.rglob("d")]
+    found = {str(path.relative_to(top)) for path in top.rglob("*")}
+    assert found == {"d", "d/f", "d/up", "file", "l"}
+    assert (top / "d/f").read_bytes() == (top / "file").read_bytes() == b"inner"
+
+
+def test_trees_are_removed_without_what_links_lead_to(linked):
+    fs = linked
+    fs.rm("/a/l", recursive=True)
+    assert not fs.image.islink("/a/l") and fs.cat("/keep/f") == b"keep"
+    fs.image.symlink("../keep", "/a/l")
+    fs.rm(["/a/d", "/a/l/"], recursive=True)
+    assert fs.find("/a") == ["/a/file"] and fs.cat("/keep/f") == b"keep"
+    fs.makedirs("/a/d/e")
+    fs.image.symlink("../../../keep", "/a/d/e/l")
+    fs.image.symlink("../keep", "/a/l")
+    fs.rm("/a/*", recursive=True)
+    assert fs.ls("/a") == [] and fs.cat("/keep/f") == b"keep"
+    fs.makedirs("/a/d/e")
+    fs.image.symlink("../../keep", "/a/d/l")
+    for call in (lambda: fs.rm("/a"), lambda: fs.rm("/a", recursive=True, maxdepth=1)):
+        with pytest.raises(OSError) as told:
+            call()
+        assert told.value.errno == errno.ENOTEMPTY and fs.exists("/a/d/e")
+    fs.rm("/a", recursive=True, maxdepth=2)
+    assert not fs.exists("/a") and fs.find("/keep") == ["/keep/f"]
+    with pytest.raises(FileNotFoundError):
+        fs.rm("/a", recursive=True)

@@ -17,7 +17,13 @@ _KINDS = {0o100000: "file", 0o040000: "directory", 0o120000: "link"}
 
 
 class FinefsFileSystem(AbstractFileSystem):
-    """An image as a file system of fsspec."""
+    """An image as a file system of fsspec.
+
+    Symbolic links are followed where a path names one, but not in what lies below it: ``ls``,
+    ``walk`` and ``find`` show links with the type "link" and the size of what they lead to.
+    ``rm`` removes links, ``get`` copies the files that they lead to, and makes an empty directory
+    of a link to a directory.
+    """
 
     protocol = "finefs"
     root_marker = "/"
@@ -82,13 +88,18 @@ class FinefsFileSystem(AbstractFileSystem):
                 raise
             return {**self._info(path, found), **link}
 
+    def _entry(self, path):
+        """What is listed of a path: nobody descends through links."""
+        found = self.info(path)
+        return {**found, "type": "link"} if "islink" in found else found
+
     def ls(self, path, detail=True, **_):
         path = self._strip_protocol(path)
         if not self.image.isdir(path):
-            found = [self.info(path)]
+            found = [self._entry(path)]
         else:
             names = sorted(self.image.listdir(path))
-            found = [self.info(path.rstrip("/") + "/" + name) for name in names]
+            found = [self._entry(path.rstrip("/") + "/" + name) for name in names]
         return found if detail else [one["name"] for one in found]
 
     def exists(self, path, **_):
@@ -128,14 +139,33 @@ class FinefsFileSystem(AbstractFileSystem):
     def rmdir(self, path):
         self.image.rmdir(self._strip_protocol(path))
 
+    def _is_directory(self, path):
+        """Whether a directory itself is there, not a link to one."""
+        return self.image.isdir(path) and not self.image.islink(path)
+
     def _rm(self, path):
         path = self._strip_protocol(path)
-        if self.image.isdir(path) and not self.image.islink(path):
+        if self._is_directory(path):
             self.image.rmdir(path)
         else:
             self.image.remove(path)
 
     rm_file = _rm
+
+    def rm(self, path, recursive=False, maxdepth=None):
+        """Removes files, links and empty directories; with ``recursive`` directories with all that
+        is in them. Of a link nothing is removed but the link itself.
+        """
+        # What lies in a directory is sorted behind it, and is removed before.
+        for top in reversed(self.expand_path(path)):
+            if not recursive or not self._is_directory(top):
+                self._rm(top)
+            elif maxdepth is None:
+                self.image.rmtree(top)
+            else:
+                below = self.find(top, maxdepth=maxdepth, withdirs=True)
+                for one in sorted({top, *below}, reverse=True):
+                    self._rm(one)
 
     def mv(self, path1, path2, **_):
         self.image.rename(self._strip_protocol(path1), self._strip_protocol(path2))
