@@ -134,3 +134,35 @@ def test_trees_are_removed_without_what_links_lead_to(linked):
     assert not fs.exists("/a") and fs.find("/keep") == ["/keep/f"]
     with pytest.raises(FileNotFoundError):
         fs.rm("/a", recursive=True)
+
+
+def test_files_have_a_size(fs):
+    fs.pipe_file("/f", b"0123456789")
+    for mode in ("rb", "r+b"):
+        with fs.open("/f", mode) as file:
+            assert file.size == 10
+    assert fs.tail("/f", 3) == b"789" and fs.tail("/f") == b"0123456789"
+    assert fs.read_block("/f", 2, 3) == b"234" and fs.read_block("/f", 8, None) == b"89"
+    assert fs.cat_file("/f", start=-3) == b"789" and fs.cat_file("/f", 2, -6) == b"23"
+
+
+def test_a_file_is_made_only_where_there_is_none(fs):
+    fs.pipe_file("/f", b"1", mode="create")
+    with pytest.raises(FileExistsError):
+        fs.pipe_file("/f", b"2", mode="create")
+    with pytest.raises(ValueError):
+        fs.pipe_file("/f", b"2", mode="append")
+    assert fs.cat("/f") == b"1"
+    fs.pipe_file("/f", b"3", mode="overwrite")
+    assert fs.cat("/f") == b"3"
+
+
+def test_transactions_are_refused(fs):
+    fs.pipe_file("/f", b"data")
+    for call in (lambda: fs.open("/g", "w"), lambda: fs.open("/f", "r+b"),
+                 lambda: fs.pipe_file("/g", b""), lambda: fs.pipe_file("/g", b"", mode="create")):
+        with pytest.raises(NotImplementedError):
+            with fs.transaction:
+                assert fs.open("/f").read() == b"data"
+                call()
+    assert fs.find("/") == ["/f"]

@@ -183,6 +183,25 @@ class File(io.RawIOBase):
             raise OSError(errno.EIO, "the file was opened before a fork", self.name)
 
 
+class _Sized:
+    """A buffered file that knows its size, as fsspec wants those that it reads."""
+
+    __slots__ = ()
+
+    @property
+    def size(self):
+        """The size in bytes, without what is still in the buffer."""
+        return self.raw.stat().st_size
+
+
+class _BufferedReader(_Sized, io.BufferedReader):
+    pass
+
+
+class _BufferedRandom(_Sized, io.BufferedRandom):
+    pass
+
+
 def _has_ended(file):
     """Whether a file is closed, or detached from the one that it wrote to."""
     try:
@@ -286,9 +305,9 @@ class Image(_finefs.Image):
             return raw
         size = buffering if buffering > 1 else 1 << 16
         if both:
-            file = io.BufferedRandom(raw, size)
+            file = _BufferedRandom(raw, size)
         elif reads:
-            file = io.BufferedReader(raw, size)
+            file = _BufferedReader(raw, size)
         else:
             file = io.BufferedWriter(raw, size)
         if writes:

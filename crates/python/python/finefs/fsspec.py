@@ -6,6 +6,7 @@ takes paths in the image. ``mode`` "r+" lets the image be written; it is one fil
 until ``close()``.
 """
 
+import io
 import os
 
 from fsspec.spec import AbstractFileSystem
@@ -22,7 +23,7 @@ class FinefsFileSystem(AbstractFileSystem):
     Symbolic links are followed where a path names one, but not in what lies below it: ``ls``,
     ``walk`` and ``find`` show links with the type "link" and the size of what they lead to.
     ``rm`` removes links, ``get`` copies the files that they lead to, and makes an empty directory
-    of a link to a directory.
+    of a link to a directory. Transactions are not there (``NotImplementedError``).
     """
 
     protocol = "finefs"
@@ -105,7 +106,16 @@ class FinefsFileSystem(AbstractFileSystem):
     def exists(self, path, **_):
         return self.image.exists(self._strip_protocol(path))
 
-    def _open(self, path, mode="rb", block_size=None, **_):
+    def open(self, path, mode="rb", *args, **options):
+        file = super().open(path, mode, *args, **options)
+        if isinstance(file, io.TextIOWrapper) and file.writable():
+            self.image._watch(file)
+        return file
+
+    def _open(self, path, mode="rb", block_size=None, autocommit=True, **_):
+        changes = not set(mode).isdisjoint("wax+")
+        if changes and not autocommit:
+            raise NotImplementedError("images have no transactions of fsspec")
         return self.image.open(self._strip_protocol(path), mode)
 
     def cat_file(self, path, start=None, end=None, **_):
@@ -123,8 +133,16 @@ class FinefsFileSystem(AbstractFileSystem):
             return dict(zip(paths, contents))
         return contents[0]
 
-    def pipe_file(self, path, value, **_):
-        self.image.write_bytes(self._strip_protocol(path), bytes_of(value))
+    def pipe_file(self, path, value, mode="overwrite", **_):
+        """Makes a file of these bytes; with ``mode`` "create" there must be none."""
+        if mode not in ("overwrite", "create"):
+            raise ValueError('mode is "overwrite" or "create"')
+        value = bytes_of(value)
+        if mode == "overwrite" and not self._intrans:
+            self.image.write_bytes(self._strip_protocol(path), value)
+            return
+        with self.open(path, "xb" if mode == "create" else "wb") as file:
+            file.write(value)
 
     def mkdir(self, path, create_parents=True, **_):
         path = self._strip_protocol(path)
