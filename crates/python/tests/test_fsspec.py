@@ -2,7 +2,11 @@
 
 import errno
 import os
+import subprocess
+import sys
+import threading
 
+import finefs
 import fsspec
 import pytest
 from finefs.fsspec import FinefsFileSystem
@@ -136,6 +140,69 @@ def test_trees_are_removed_without_what_links_lead_to(linked):
         fs.rm("/a", recursive=True)
 
 
+def refused(number, call, *args, **options):
+    with pytest.raises(OSError) as told:
+        call(*args, **options)
+    assert told.value.errno == number, told.value
+
+
+def test_file_systems_of_an_image_share_it(disk, tmp_path):
+    def opened(name=str(disk), **options):
+        return fsspec.filesystem("finefs", image=name, **options)
+
+    (tmp_path / "link").symlink_to(disk)
+    writer, others = opened(mode="r+"), []
+    thread = threading.Thread(target=lambda: others.append(opened(access="r+")))
+    thread.start()
+    thread.join()
+    others += [opened(mode="r+"), opened(str(tmp_path / "link"), mode="r+"), opened()]
+    assert all(other.image is writer.image for other in others)
+    reader = others[-1]
+    writer.pipe_file("/f", b"1")
+    assert reader.cat("/f") == b"1"
+    for call, *args in ((reader.pipe_file, "/f", b""), (reader.rm, "/f"), (reader.mkdir, "/d"),
+                        (reader.mv, "/f", "/g"), (reader.open, "/f", "ab"), (reader.touch, "/f")):
+        refused(errno.EROFS, call, *args)
+    reader.close()
+    assert writer.image.closed
+    reader = opened()
+    assert reader.cat("/f") == b"1" and reader.image.read_only
+    refused(errno.EBUSY, opened, mode="r+")
+    reader.image.close()
+    opened(mode="r+").close()
+
+
+def test_each_name_leads_to_its_image(tmp_path, monkeypatch):
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+        finefs.mkfs(tmp_path / name / "disk.img", 16 << 20, label=name)
+    found = []
+    for name in ("x", "y"):
+        monkeypatch.chdir(tmp_path / name)
+        found.append(fsspec.filesystem("finefs", image="disk.img"))
+    os.replace(tmp_path / "x" / "disk.img", tmp_path / "y" / "disk.img")
+    found.append(fsspec.filesystem("finefs", image="disk.img"))
+    assert [fs.image.label for fs in found] == ["x", "y", "x"]
+    for fs in found:
+        fs.close()
+    with finefs.memory(1 << 20) as one, finefs.memory(1 << 20) as other:
+        for image in (one, other):
+            assert fsspec.filesystem("finefs", image=image).image is image
+
+
+def test_access_is_an_option_of_urls(disk):
+    url = f"finefs://{disk}:/f"
+    with fsspec.open(url, mode="wb", **{"access": "r+"}) as file:
+        file.write(b"data")
+    with fsspec.open(url, mode="rb") as file:
+        assert file.read() == b"data"
+    refused(errno.EROFS, lambda: fsspec.open(url, mode="wb").open())
+    FinefsFileSystem(str(disk)).close()
+    for wrong in ({"access": "w"}, {"access": "r", "mode": "r+"}):
+        with pytest.raises(ValueError):
+            FinefsFileSystem(str(disk), **wrong)
+
+
 def test_files_have_a_size(fs):
     fs.pipe_file("/f", b"0123456789")
     for mode in ("rb", "r+b"):
@@ -166,3 +233,18 @@ def test_transactions_are_refused(fs):
                 assert fs.open("/f").read() == b"data"
                 call()
     assert fs.find("/") == ["/f"]
+
+
+def test_what_nobody_closes_is_on_the_image(disk, fs):
+    text = fs.open("/text", "w")
+    text.write("text")
+    fs.close()
+    program = (
+        "import sys; from finefs.fsspec import FinefsFileSystem\n"
+        "files = FinefsFileSystem(sys.argv[1], 'r+')\n"
+        "text = files.open('/end', 'w')\n"
+        "text.write('end')\n"
+    )
+    subprocess.run([sys.executable, "-c", program, disk], check=True)
+    with finefs.Image(disk) as image:
+        assert image.read_many(["text", "end"]) == [b"text", b"end"]

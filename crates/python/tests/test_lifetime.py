@@ -8,6 +8,7 @@ import warnings
 
 import finefs
 import pytest
+from finefs.fsspec import FinefsFileSystem
 
 
 def descriptors_of(path):
@@ -125,3 +126,23 @@ def test_the_child_of_a_fork_leaves_the_image_alone(disk):
         assert not image.closed
         file.close()
         assert image.read_bytes("f") == b"once"
+
+
+def test_the_child_of_a_fork_opens_images_of_its_own(disk):
+    def check():
+        own = FinefsFileSystem(str(disk))
+        return own.image is not files.image and own.cat("/f") == b"data"
+
+    with finefs.Image(disk, "r+") as image:
+        image.write_bytes("f", b"data")
+    files = FinefsFileSystem(str(disk))
+    assert in_child(check)
+    assert FinefsFileSystem(str(disk)).image is files.image
+    files.close()
+
+
+def test_images_are_told_apart():
+    with finefs.memory(1 << 20) as one, finefs.memory(1 << 20) as other:
+        assert repr(one) != repr(other) and "'memory'" in repr(one)
+        assert " closed" not in repr(one)
+    assert " closed" in repr(one)

@@ -419,4 +419,6 @@ class Image(_finefs.Image):
                                   files_free, flags, name_max))
 
     def __repr__(self):
-        return f"<finefs.Image {os.fsdecode(self.name)!r}{' closed' if self.closed else ''}>"
+        # fsspec tells images apart by this text.
+        state = " closed" if self.closed else ""
+        return f"<finefs.Image {os.fsdecode(self.name)!r}{state} at {id(self):#x}>"
