@@ -182,6 +182,24 @@ def test_names_that_are_no_unicode(image):
     assert name in image.listdir() and image.read_bytes(name) == b"1"
 
 
+def test_names_with_a_nul_byte_are_refused(image):
+    image.write_bytes("f", b"")
+    for call, *args in (
+        (image.setxattr, "/f", "user.a\0b", b"x"),
+        (image.getxattr, "/f", "user.a\0b"),
+        (image.symlink, "a\0b", "/l"),
+        (image.symlink, "f", "/l\0"),
+        (image.write_bytes, "a\0b", b""),
+        (image.mkdir, "a\0b"),
+        (image.rename, "f", "a\0b"),
+        (image.open, "f\0", "w"),
+    ):
+        with pytest.raises((ValueError, OSError)):
+            call(*args)
+    assert [name for name in image.listdir() if name != "lost+found"] == ["f"]
+    assert image.listxattr("f") == []
+
+
 def test_trees_are_walked(image):
     image.makedirs("/t/a/b")
     image.makedirs("/t/a/b", exist_ok=True)
