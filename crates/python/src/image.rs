@@ -104,8 +104,8 @@ impl Image {
         };
         // The file system lives on in its handle.
         let fs = py.detach(|| {
-            let mut images = Images::new(None).with_journals(journal.into_iter().collect());
-            images.open(&address, access)
+            let images = Images::new(None).with_journals(journal.into_iter().collect());
+            images.open_only(&address, access)
         });
         let fs = fs.map_err(|failed| error::of_workshop(&failed))?;
         Ok(Image::opened(fs, name))
