@@ -16,13 +16,20 @@ pub(crate) fn hold(
 ) -> Result<Option<MmpCheck>, String> {
     MmpCheck::acquire(device, if_checked).map_err(|error| match error.kind {
         MountErrorKind::InUse(who) => who,
-        _ => error.to_string(),
+        _ => detail(&error),
     })
+}
+
+/// What is wrong, without the name of the device, which the caller tells.
+fn detail(error: &MountError) -> String {
+    let text = error.to_string();
+    let name = format!("{}: ", error.device);
+    text.strip_prefix(&name).unwrap_or(&text).to_owned()
 }
 
 /// An error where others are no longer kept away: somebody has cleared the block.
 pub(crate) fn still_held(device: &Arc<dyn BlockDevice>) -> Result<(), String> {
-    match MmpState::of(device).map_err(|error: MountError| error.to_string())? {
+    match MmpState::of(device).map_err(|error| detail(&error))? {
         None | Some(MmpState::Checked(_)) => Ok(()),
         Some(_) => Err("its MMP block was cleared meanwhile; nothing was changed".to_owned()),
     }
