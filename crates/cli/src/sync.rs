@@ -77,8 +77,8 @@ fn put_on_image(mount: &MountPoint) -> Result<Option<String>, String> {
 }
 
 /// Has the kernel send what programs stored into files that they have open or mapped, and waits for
-/// it. From Linux 7.0 on (and in stable kernels before it) syncfs(2) of a FUSE file system only
-/// begins with that (`SB_I_NO_DATA_INTEGRITY`). Whoever closed a file has waited for its data.
+/// it. From Linux 7.0 on syncfs(2) of a FUSE file system only begins with that
+/// (`SB_I_NO_DATA_INTEGRITY`). Whoever closed a file has waited for its data.
 ///
 /// Files of processes into which only root may look are left to syncfs(2).
 fn write_out_held(mount: &MountPoint) -> io::Result<()> {
