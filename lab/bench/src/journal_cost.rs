@@ -6,8 +6,9 @@
 //! | in a mount | processes of PostMark, through io_uring where it can be switched on |
 //! | in process | threads of the workloads' PostMark through the embedding API, where FUSE hides nothing |
 //!
-//! Each measurement gets a fresh image, which e2fsck checks afterwards. Closing and unmounting are
-//! timed with `--with-close` only.
+//! Each measurement gets a fresh image, which e2fsck checks afterwards. It must last for several
+//! commits, which come every second here: what a run that ends before its first commit shows is
+//! only what logging costs. Closing and unmounting are timed with `--with-close` only.
 
 use crate::options::{Binary, ImageDir};
 use crate::result::median;
@@ -22,7 +23,7 @@ use finefs_harness::sets;
 use finefs_workloads::InProcess;
 use indicatif::ProgressBar;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How much to measure.
 #[derive(clap::Args, Debug)]
@@ -42,12 +43,12 @@ pub struct Options {
     #[arg(long, default_value_t = 2500)]
     files: u64,
     /// Transactions of each process
-    #[arg(long, default_value_t = 1250)]
+    #[arg(long, default_value_t = 10_000)]
     transactions: u64,
     /// PostMark's threads in process
     #[arg(long, default_value_t = 8)]
     threads: usize,
-    /// Transactions in process, of all threads
+    /// Transactions in process, of each thread
     #[arg(long, default_value_t = 400_000)]
     transactions_in_process: u64,
     /// Count the close or unmount, which writes everything out, into the time
@@ -67,6 +68,10 @@ enum Place {
 }
 
 const IMAGE_MIB: u64 = 2048;
+
+/// A run lasts for at least so many commits.
+const COMMITS_MIN: u32 = 3;
+const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The image with the journal, and without: feature sets of xtask.
 const SIDES: [&str; 2] = ["ext4", "ext4-nojournal"];
@@ -126,7 +131,7 @@ fn line(place: Place, rates: &[Vec<f64>; 2], options: &Options) -> String {
             options.transactions
         ),
         Place::InProcess => format!(
-            "{} threads in process, {} transactions",
+            "{} threads in process, {} transactions each",
             options.threads, options.transactions_in_process
         ),
     };
@@ -167,13 +172,14 @@ fn in_mount(scratch: &Scratch, image: &Path, options: &Options) -> Result<f64> {
         false => Transport::Device,
     };
     let server = options.binary.server(Kind::Finefs)?.reached_by(transport);
-    let mount = server.mount(What::Image(image), &scratch.subdir("mnt")?, &[])?;
+    let mount = server.mount(What::Image(image), &scratch.subdir("mnt")?, &["commit=1"])?;
     let shape = Shape {
         files: options.files,
         transactions: options.transactions,
     };
     let started = Instant::now();
     let mut took = run_postmark(mount.dir(), options.processes, shape, false)?;
+    lasts_for_commits(took)?;
     mount.unmount()?;
     if options.with_close {
         took = started.elapsed();
@@ -184,11 +190,14 @@ fn in_mount(scratch: &Scratch, image: &Path, options: &Options) -> Result<f64> {
 fn in_process(image: &Path, options: &Options) -> Result<f64> {
     let transactions = options.transactions_in_process;
     ensure!(transactions > 0, "no transactions");
-    let file_system = ImageOptions::new().open(image)?;
+    let file_system = ImageOptions::new()
+        .commit_interval(COMMIT_INTERVAL)
+        .open(image)?;
     let root = file_system.open_dir(".")?;
     let target = InProcess::new(file_system, root, "image".to_owned());
     let started = Instant::now();
     let report = workload::postmark(&target, options.threads, 1000, transactions)?;
+    lasts_for_commits(started.elapsed())?;
     let file_system = target.file_system().clone();
     drop(target);
     file_system.close()?;
@@ -196,4 +205,12 @@ fn in_process(image: &Path, options: &Options) -> Result<f64> {
         true => report.operations as f64 / started.elapsed().as_secs_f64(),
         false => report.operations_per_second,
     })
+}
+
+fn lasts_for_commits(took: Duration) -> Result<()> {
+    ensure!(
+        took >= COMMITS_MIN * COMMIT_INTERVAL,
+        "{took:?} are too short for {COMMITS_MIN} commits: more transactions are needed"
+    );
+    Ok(())
 }

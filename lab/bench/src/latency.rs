@@ -3,9 +3,11 @@
 //!
 //! Each thread makes files, writes to them, and removes those that are older than the time between
 //! two commits: creates and removals that do not cancel out. No operation syncs. Reported are
-//! percentiles and the longest.
+//! percentiles and the longest. Where that is allowed
+//! CPUs are kept awake, whoever serves.
 
 use crate::options::{Binary, ImageDir};
+use crate::variant::keep_awake;
 use anyhow::{Context, Result, anyhow};
 use finefs_harness::programs::{Shape, run_postmark};
 use finefs_harness::server::{Kind, What};
@@ -55,6 +57,8 @@ pub fn run(options: &Options) -> Result<()> {
     let image = scratch.path().join("latency.img");
     sets::find("ext4")?.make_image(&image, IMAGE_MIB)?;
     let server = options.binary.server(options.server)?;
+    // Without the right to it finefs cannot do so either.
+    let _awake = keep_awake().ok();
     let dir = scratch.subdir("mnt")?;
     let words: Vec<&str> = options.options.iter().map(String::as_str).collect();
     let mount = server.mount(What::Image(&image), &dir, &words)?;

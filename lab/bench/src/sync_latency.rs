@@ -1,11 +1,14 @@
 //! How long fsync takes beside a program that writes and never syncs: by turns in mounts of finefs
 //! and of the kernel's ext4.
 //!
+//! CPUs are kept awake for both, as a mount of finefs by root does by itself.
+//!
 //! One thread appends a record to a log every 10 ms and syncs it, as a database does. Another one
 //! overwrites blocks of a large file at random, or writes a new file.
 
 use crate::options::{Binary, ImageDir};
 use crate::result::median;
+use crate::variant::keep_awake;
 use anyhow::{Context, Result, anyhow};
 use finefs_harness::rng::Rng;
 use finefs_harness::server::{Kind, What};
@@ -72,8 +75,11 @@ struct Found {
 /// Measures all and prints a table.
 pub fn run(options: &Options) -> Result<()> {
     let mut kinds = vec![Kind::Finefs];
+    // As a mount of finefs by root has them, for both.
+    let mut _awake = None;
     if rustix::process::geteuid().is_root() {
         kinds.push(Kind::Kernel);
+        _awake = keep_awake().ok();
     }
     let bar = ProgressBar::new((ALL.len() * options.rounds * kinds.len()) as u64);
     println!(

@@ -31,11 +31,8 @@ pub const DEFAULT: Variant = Variant {
     is_in_memory: false,
 };
 
-/// What everything else is divided by.
-pub const REFERENCE: &str = "fuse2fs";
-
 /// All of them, in the order of the tables.
-pub const VARIANTS: [Variant; 8] = [
+pub const VARIANTS: [Variant; 9] = [
     DEFAULT,
     Variant {
         name: "finefs -o cpu_latency=off",
@@ -60,7 +57,7 @@ pub const VARIANTS: [Variant; 8] = [
         ..DEFAULT
     },
     Variant {
-        name: REFERENCE,
+        name: "fuse2fs",
         kind: Kind::Fuse2fs,
         ..DEFAULT
     },
@@ -75,26 +72,34 @@ pub const VARIANTS: [Variant; 8] = [
         kind: Kind::Kernel,
         ..DEFAULT
     },
+    Variant {
+        name: "kernel, CPUs kept awake by the bench",
+        kind: Kind::Kernel,
+        is_kept_awake: true,
+        ..DEFAULT
+    },
 ];
 
 /// Keeps the CPUs awake as long as it lives: the kernel drops the request with the file.
 #[derive(Debug)]
 pub struct Awake(#[expect(dead_code, reason = "held for its drop")] File);
 
+/// For all that are compared, as a mount of finefs by root has it.
+pub fn keep_awake() -> Result<Awake> {
+    let mut device = File::options()
+        .write(true)
+        .open(LATENCY_DEVICE)
+        .context(LATENCY_DEVICE)?;
+    device
+        .write_all(&0i32.to_ne_bytes())
+        .context(LATENCY_DEVICE)?;
+    Ok(Awake(device))
+}
+
 impl Variant {
     /// Sets the machine up.
     pub fn prepare(&self) -> Result<Option<Awake>> {
-        if !self.is_kept_awake {
-            return Ok(None);
-        }
-        let mut device = File::options()
-            .write(true)
-            .open(LATENCY_DEVICE)
-            .context(LATENCY_DEVICE)?;
-        device
-            .write_all(&0i32.to_ne_bytes())
-            .context(LATENCY_DEVICE)?;
-        Ok(Some(Awake(device)))
+        self.is_kept_awake.then(keep_awake).transpose()
     }
 
     /// Why it cannot run on this machine, if so.
