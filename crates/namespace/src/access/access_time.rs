@@ -42,7 +42,7 @@ impl Namespace {
         }
     }
 
-    /// The time that a read now is to be noted with, if it is.
+    /// The time that a read now is to be noted with, if it is: not where nothing may change.
     fn due_access(&self, inode: &Inode, atime: AtimeUpdate) -> Option<Timestamp> {
         const DAY_SECONDS: i64 = 24 * 60 * 60;
         let policy = self.options.atime;
@@ -64,6 +64,7 @@ impl Namespace {
             || accessed <= inode.time(Time::Modified)
             || accessed <= inode.time(Time::Changed)
             || now.seconds() - accessed.seconds() >= DAY_SECONDS;
-        (is_due && accessed != now).then_some(now)
+        let may_note = || !self.freeze.refuses() && self.health.may_change().is_ok();
+        (is_due && accessed != now && may_note()).then_some(now)
     }
 }

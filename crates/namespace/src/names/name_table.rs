@@ -652,8 +652,12 @@ impl NameTable {
         self.debug_assert_hashed(name);
         let stamp = held.stamp.get();
         if let Some(absent) = self.absent(held, name, guard) {
-            held.bucket.replace(absent, ino, Some(kind), stamp, guard);
-            return false;
+            if *absent.name == *name.bytes {
+                held.bucket.replace(absent, ino, Some(kind), stamp, guard);
+                return false;
+            }
+            // Of before the directory came to fold case.
+            held.bucket.remove(absent, guard);
         }
         held.bucket.insert(name, ino, Some(kind), stamp, guard);
         self.is_long(held.bucket, guard) || held.was_held && held.table.wants_more_for_writers()

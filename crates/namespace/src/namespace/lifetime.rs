@@ -46,8 +46,10 @@ impl Namespace {
         };
         if inode.loaded().is_none() {
             // It comes back, or did not, and what it left behind is in its cell.
-            if inode.references.any() {
-                let _ = inode.references.release(&self.inodes.split_counts, count);
+            if inode.references.any() && inode.references.release(&self.inodes.split_counts, count)
+            {
+                // It came back meanwhile, and its last name went.
+                self.free_unlinked(inode, guard);
             }
             return;
         }

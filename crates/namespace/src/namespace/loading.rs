@@ -78,11 +78,12 @@ impl Namespace {
             }
             let identity = &self.geometry.identity;
             let keys = identity.keys_of(inode.ino, inode.generation);
+            let fold = self.geometry.folding.map(|folding| folding.fold);
             let names_min = self.memory.part() / NameTable::BYTES_A_NAME;
             let large = self.store.open_large_directory(inode.ino, names_min);
             if let Some(parent) = self.note_load(large)? {
                 directory.parent.store(parent.0, Ordering::Release);
-                return Ok(NameTable::new(keys).partial());
+                return Ok(NameTable::new(keys).folding(fold, false).partial());
             }
             let image = self.note_load(self.store.load_directory(inode.ino))?;
             directory.parent.store(image.parent.0, Ordering::Release);
@@ -92,7 +93,6 @@ impl Namespace {
             }
             let entries = image.entries.into_iter();
             let empty = NameTable::with_capacity(entries.len(), keys);
-            let fold = self.geometry.folding.map(|folding| folding.fold);
             let loaded = empty
                 .folding(fold, inode.flags().contains(FileFlags::CASEFOLD))
                 .classed(self.geometry.name_classes)

@@ -229,10 +229,7 @@ impl Namespace {
         if change.uid.is_some() || change.gid.is_some() {
             check_owner(caller, inode)?;
         }
-        let sets_given = [change.accessed, change.modified]
-            .iter()
-            .any(|time| matches!(time, Some(SetTime::To(_))));
-        if sets_given {
+        if sets_given(change) {
             check_owner(caller, inode)?;
         } else if change.accessed.is_some() || change.modified.is_some() {
             check_owner(caller, inode).or_else(|_| self.check_access(caller, inode, WRITE))?;
@@ -241,14 +238,21 @@ impl Namespace {
     }
 }
 
+/// Whether times are set as only an owner may: to given ones, or one of the two alone, but for what
+/// comes with a new size (POSIX utimensat(); Linux `ATTR_TIMES_SET`).
+fn sets_given(change: &SetAttributes) -> bool {
+    let times = [change.accessed, change.modified];
+    let is_one = times.iter().flatten().count() == 1 && change.size_bytes.is_none();
+    is_one || (times.iter()).any(|time| matches!(time, Some(SetTime::To(_))))
+}
+
 /// EPERM where the flags of the inode forbid the change (Linux `may_setattr`).
 fn check_flags(inode: &Inode, change: &SetAttributes) -> Result<()> {
     let times = [change.accessed, change.modified];
     // Times that come with a change time are those that a kernel keeps of data that it wrote, which
     // may have been before the file got its flags.
     let is_kept = change.changed.is_some() && change.accessed.is_none();
-    let sets_given =
-        change.changed.is_none() && (times.iter()).any(|time| matches!(time, Some(SetTime::To(_))));
+    let sets_given = change.changed.is_none() && sets_given(change);
     let sets_owned = change.permissions.is_some() || change.uid.is_some() || change.gid.is_some();
     if sets_owned || sets_given || change.size_bytes.is_some() {
         check_unrestricted(inode)

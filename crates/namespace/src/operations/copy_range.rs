@@ -28,7 +28,7 @@ use crate::base::store::ExtentState;
 use crate::base::types::{Ino, LogicalBlock};
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::namespace::Namespace;
-use crate::operations::data::{File, Written, check_write};
+use crate::operations::data::{File, Written, check_unsealed, check_write};
 use crate::operations::mapping::written_ranges;
 use crate::operations::pending::Pending;
 use crate::operations::write_back::{DataTimes, Origin};
@@ -236,6 +236,7 @@ impl Namespace {
             self.end_of(file.inode, from, to - from)?;
             self.take_capabilities(file.inode)?;
             let range = self.lock_write(&file, (from, to), false, guard);
+            check_unsealed(file.inode)?;
             self.clear(&file, &range, (from, to), guard)
         })?;
         Ok(to - from)

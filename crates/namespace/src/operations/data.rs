@@ -257,6 +257,11 @@ impl Namespace {
         }
         let range = self.lock_write(&file, (offset_bytes, end), true, guard);
         let bytes = (offset_bytes, data);
+        // It may have been sealed meanwhile.
+        if let Err(error) = check_unsealed(file.inode) {
+            let is_kept = origin != Origin::Caller && self.holds(&file, bytes, guard)?;
+            return if is_kept { Ok(false) } else { Err(error) };
+        }
         self.write_locked(&file, &range, bytes, origin.times(), guard)?;
         drop(range);
         self.write_behind(&file, offset_bytes, end, guard);
@@ -281,6 +286,7 @@ impl Namespace {
             let range = file.body.contents().data.append(&self.scheme, || {
                 file.inode.size_bytes().saturating_sub(packed) / cluster_bytes * cluster_bytes
             });
+            check_unsealed(file.inode)?;
             let offset_bytes = file.inode.size_bytes();
             let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
             if !data.is_empty() {
@@ -684,6 +690,7 @@ impl Namespace {
             drop(range);
             range = file.body.contents().data.write_to_end(&self.scheme, start);
         }
+        check_unsealed(inode)?;
         if self.truncate_inline(&file, size_bytes)? {
             return Ok(());
         }

@@ -66,6 +66,7 @@ impl Namespace {
             self.take_capabilities(file.inode)?;
             let bounds = (offset_bytes, end);
             let range = self.lock_write(&file, bounds, false, guard);
+            check_unsealed(file.inode)?;
             self.move_out(&file, guard)?;
             self.unpack(&file, bounds, guard)?;
             match mode {

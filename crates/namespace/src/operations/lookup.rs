@@ -7,7 +7,7 @@ use finefs_locks::primitive::thread;
 use crate::access::permission::EXECUTE;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
-use crate::base::types::{Attributes, Caller, Ino};
+use crate::base::types::{Attributes, Caller, FileKind, Ino};
 use crate::inode::slots::InodeSlot;
 use crate::inode::{INODE_BYTES, Inode};
 use crate::names::name_table::{HashedName, NameTable, Node};
@@ -131,6 +131,10 @@ impl Namespace {
                     false => return Err(Error::NotFound),
                 }
             };
+            if node.ino == dir.ino {
+                let error = format_args!("directory {}: an entry names it", dir.ino);
+                return self.note_load(Err(Error::corrupt(error)));
+            }
             match self.inode(node.ino, guard) {
                 // The name outlives its inode by a moment while it is being removed. A name that
                 // stays so is damage. The cell first: it goes only after the name.
@@ -213,6 +217,43 @@ impl Namespace {
         } else {
             Ino(parent)
         })
+    }
+
+    /// EINVAL when `moved` is `into` or above it. Stable under the topology lock.
+    ///
+    /// EUCLEAN where parents form a circle, as a damaged image may have it: a directory on the way
+    /// is remembered, after twice as many steps the next one (R. P. Brent, BIT 20, 1980).
+    pub(crate) fn check_no_loop(&self, moved: &Inode, into: &Inode, guard: &Guard) -> Result<()> {
+        if moved.kind != FileKind::Directory {
+            return Ok(());
+        }
+        let mut at = into;
+        let (mut remembered, mut steps, mut steps_max) = (into.ino, 0u64, 1u64);
+        loop {
+            if at.ino == moved.ino {
+                return Err(Error::Invalid);
+            }
+            if at.ino == self.root() {
+                return Ok(());
+            }
+            let parent = self.parent_of(at)?;
+            if parent == at.ino {
+                return Ok(());
+            }
+            if parent == remembered {
+                return Err(Error::corrupt(format_args!(
+                    "directory {parent}: it is above itself"
+                )));
+            }
+            steps += 1;
+            if steps == steps_max {
+                (remembered, steps, steps_max) = (parent, 0, steps_max * 2);
+            }
+            at = match self.inode(parent, guard) {
+                Err(Error::Stale) => return Err(Error::NotFound),
+                result => result?,
+            };
+        }
     }
 
     /// The inode that a name of a directory names; see invariant 1 of `walk`.

@@ -70,6 +70,26 @@ impl Namespace {
         self.sync_file(ino, SyncScope::All)
     }
 
+    /// Whether a sealed file has these bytes there. Under its range lock.
+    pub(crate) fn holds(
+        &self,
+        file: &File<'_>,
+        (offset_bytes, data): (u64, &[u8]),
+        guard: &Guard,
+    ) -> Result<bool> {
+        if offset_bytes + data.len() as u64 > file.inode.size_bytes() {
+            return Ok(false);
+        }
+        let mut found = vec![0; data.len()];
+        self.read_mapped(
+            (file.inode.ino, file.extents),
+            offset_bytes,
+            &mut found,
+            guard,
+        )?;
+        Ok(found == data)
+    }
+
     fn seal_locked(
         &self,
         file: &File<'_>,
