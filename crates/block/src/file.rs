@@ -25,6 +25,7 @@ use rustix::io::Errno;
 
 use crate::allocated::{AHEAD_BYTES, AMPLE_BYTES, Allocated, PIECE_BYTES};
 use crate::claim::{Claim, Mark, open_exclusively};
+use crate::loss::Loss;
 use crate::{BlockDevice, Extent, SECTOR_BYTES, bounds, in_use};
 
 /// What a device is opened for. See the module's head.
@@ -167,9 +168,7 @@ pub struct FileDevice {
     cannot_reserve: AtomicBool,
     /// There was less storage than was asked for ahead.
     is_short: AtomicBool,
-    /// A sync failed while storage was given back. The kernel tells that once: from then on no
-    /// flush may succeed.
-    is_lossy: AtomicBool,
+    loss: Loss,
 }
 
 /// The unit of `st_blocks`.
@@ -230,7 +229,7 @@ impl FileDevice {
             allocated,
             cannot_reserve: AtomicBool::new(false),
             is_short: AtomicBool::new(false),
-            is_lossy: AtomicBool::new(false),
+            loss: Loss::default(),
             file,
             claim: own,
             process: std::process::id(),
@@ -527,7 +526,7 @@ impl FileDevice {
         match clear() {
             Err(Errno::BUSY) => {
                 if let Err(error) = rustix::fs::fdatasync(&self.file) {
-                    self.is_lossy.store(true, Ordering::Release);
+                    self.loss.note();
                     return Err(error);
                 }
                 clear()
@@ -659,10 +658,7 @@ impl BlockDevice for FileDevice {
         if self.is_read_only || !self.has_barriers {
             return Ok(());
         }
-        if self.is_lossy.load(Ordering::Acquire) {
-            return Err(Errno::IO.into());
-        }
-        self.file.sync_data()
+        self.loss.flush(|| self.file.sync_data())
     }
 
     fn reserve_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {

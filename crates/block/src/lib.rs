@@ -12,6 +12,7 @@
 //! | `claim` | what keeps others from an open image, and what a server tells them |
 //! | `in_use` | whether the kernel or a server of finefs uses an image |
 //! | `bounds` | the checks of bounds and access that every device makes first |
+//! | `loss` | whether a flush failed |
 //! | `patience` | waiting for a server that is about to end |
 //! | `allocated` | which parts of a sparse file surely have storage |
 //!
@@ -19,7 +20,8 @@
 //! 1. Requests past a device's end fail and change nothing. Only `set_len_bytes` moves the end.
 //! 2. A read-only device fails every write with `ReadOnlyFilesystem`.
 //! 3. Requests are atomic against nothing: whoever issues overlapping requests orders them.
-//! 4. What was written before a `flush` that succeeded survives a power loss.
+//! 4. What was written before a `flush` that succeeded survives a power loss. After one that failed
+//!    none succeeds.
 //!
 //! # Locking
 //! The trait takes `&self` everywhere and implementations are `Sync`. Locks here are leaves: no
@@ -30,6 +32,7 @@ pub mod bounds;
 mod claim;
 pub mod file;
 mod in_use;
+mod loss;
 pub mod memory;
 pub mod partition;
 mod patience;
@@ -38,6 +41,7 @@ use std::io;
 
 pub use claim::Claim;
 pub use file::{Access, FileDevice, OpenError, OpenErrorKind};
+pub use loss::Loss;
 pub use patience::Patience;
 
 /// True for an error that says that the storage below the device is full, or a quota of it used up.

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use finefs_block::{BlockDevice, Extent, FileDevice, bounds};
+use finefs_block::{BlockDevice, Extent, FileDevice, Loss, bounds};
 use finefs_locks::{LockClass, RwLock};
 use imago::format::PreallocateMode;
 use imago::format::drivers::FormatDriverInstance;
@@ -36,6 +36,7 @@ pub struct Qcow2Device {
     /// The file's, as it is on the disk for sure.
     durable_bytes: AtomicU64,
     has_barriers: bool,
+    loss: Loss,
 }
 
 fn storage(file: File, path: &Path, is_writable: bool) -> io::Result<Storage> {
@@ -167,6 +168,7 @@ impl Qcow2Device {
             durable_bytes: AtomicU64::new(0),
             file,
             has_barriers,
+            loss: Loss::default(),
         })
     }
 
@@ -230,15 +232,17 @@ impl BlockDevice for Qcow2Device {
         if !self.has_barriers {
             return image.flush();
         }
-        // The tables come after the data: else a power loss could leave tables that name clusters
-        // past the end of the file, which is then taken for truncated.
-        let length = self.bytes.metadata()?.len();
-        if length > self.durable_bytes.load(Ordering::Relaxed) {
-            image.sync()?;
-            self.durable_bytes.fetch_max(length, Ordering::Relaxed);
-        }
-        image.flush()?;
-        image.sync()
+        self.loss.flush(|| {
+            // The tables come after the data: else a power loss could leave tables that name
+            // clusters past the end of the file, which is then taken for truncated.
+            let length = self.bytes.metadata()?.len();
+            if length > self.durable_bytes.load(Ordering::Relaxed) {
+                image.sync()?;
+                self.durable_bytes.fetch_max(length, Ordering::Relaxed);
+            }
+            image.flush()?;
+            image.sync()
+        })
     }
 
     fn set_len_bytes(&self, length_bytes: u64) -> io::Result<()> {

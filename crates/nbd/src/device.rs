@@ -2,7 +2,7 @@
 
 use std::io;
 
-use finefs_block::{BlockDevice, Extent, Write, bounds};
+use finefs_block::{BlockDevice, Extent, Loss, Write, bounds};
 use finefs_locks::{LockClass, Mutex};
 
 use crate::link::Link;
@@ -28,6 +28,7 @@ pub struct NbdDevice {
     is_read_only: bool,
     has_barriers: bool,
     link: Link,
+    loss: Loss,
     /// Held while a block is read, changed and written.
     unaligned: Mutex<()>,
 }
@@ -53,6 +54,7 @@ impl NbdDevice {
             is_read_only,
             has_barriers: true,
             link,
+            loss: Loss::default(),
             unaligned: Mutex::new(&UNALIGNED, ()),
         })
     }
@@ -297,7 +299,7 @@ impl BlockDevice for NbdDevice {
         if self.is_read_only || !self.has_barriers {
             return Ok(());
         }
-        self.link.flush()
+        self.loss.flush(|| self.link.flush())
     }
 
     fn extent_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<Extent> {

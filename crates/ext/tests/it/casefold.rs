@@ -2,10 +2,12 @@
 //! names as the kernel does.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::{image, trial};
-use finefs_ext::OnError;
-use finefs_namespace::{Caller, Error, FileFlags, Ino, Namespace, RenameMode, Result};
+use finefs_block::{Access, FileDevice};
+use finefs_ext::{ExtOptions, ExtStore, OnError};
+use finefs_namespace::{Caller, Error, FileFlags, Ino, Namespace, Options, RenameMode, Result};
 
 fn make(directory: &Path, arguments: &str) -> PathBuf {
     image::make_ext4(directory, &format!("-O casefold {arguments}"))
@@ -166,4 +168,52 @@ fn flags_and_strictness() {
         assert!(!attributes.flags.contains(FileFlags::CASEFOLD));
         world.end(&image);
     }
+}
+
+/// A directory that was read in parts, and has no names any more, can come to fold case.
+#[test]
+fn a_large_directory_that_was_emptied_folds_case() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = make(directory.path(), "-b 1024 -N 8192");
+    let open = || {
+        let device = Arc::new(FileDevice::open(&image, Access::ReadWrite).unwrap());
+        let store = ExtStore::open(device, &ExtOptions::default()).unwrap();
+        let options = Options {
+            cache_bytes: 512 << 10,
+            ..Options::default()
+        };
+        Namespace::new(Arc::new(store), options).unwrap()
+    };
+    let caller = Caller::root();
+    let names = || (0..3000).map(|number| format!("name {number}"));
+    let namespace = open();
+    let made = namespace.make_directory(&caller, namespace.root(), b"dir", 0o755);
+    let dir = made.unwrap().ino;
+    for name in names() {
+        let made = namespace.create_file(&caller, dir, name.as_bytes(), 0o644);
+        namespace.forget(made.unwrap().ino, 1);
+    }
+    namespace.shut_down().unwrap();
+    drop(namespace);
+    let namespace = open();
+    for name in names() {
+        namespace
+            .remove_file(&caller, dir, name.as_bytes())
+            .unwrap();
+    }
+    let fold = |flags| flags | FileFlags::CASEFOLD;
+    namespace.set_flags(&caller, dir, fold).unwrap();
+    let create = |name: &[u8]| {
+        let made = namespace.create_file(&caller, dir, name, 0o644);
+        made.map(|made| namespace.forget(made.ino, 1))
+    };
+    // The name of before is not what this one is removed as.
+    create(b"NAME 7").unwrap();
+    assert_eq!(create(b"name 7"), Err(Error::Exists));
+    namespace.remove_file(&caller, dir, b"name 7").unwrap();
+    create(b"a").unwrap();
+    assert_eq!(create(b"A"), Err(Error::Exists));
+    namespace.shut_down().unwrap();
+    drop(namespace);
+    image::assert_clean(&image);
 }

@@ -9,7 +9,9 @@ use std::process::Command;
 use crate::image::{assert_clean, debugfs, lookup, make, open, run};
 use crate::trial::open_with;
 use finefs_ext::OnError;
-use finefs_namespace::{Caller, Error, FileFlags, Namespace, SetAttributes, Store};
+use finefs_namespace::{
+    Caller, Error, FileFlags, Ino, Namespace, RenameMode, SetAttributes, Store,
+};
 
 /// The numbers that a command of debugfs prints.
 fn numbers(image: &Path, command: &str) -> Vec<u64> {
@@ -321,4 +323,60 @@ fn a_feature_raises_the_revision() {
     drop(namespace);
     assert!(revision().contains("revision #:    1"), "{}", revision());
     assert_clean(&image);
+}
+
+/// What a rename gives, which must end.
+fn rename_in_time(
+    namespace: Namespace,
+    from: (Ino, &'static [u8]),
+    to: (Ino, &'static [u8]),
+) -> (Namespace, Result<(), Error>) {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let renamed = namespace.rename(&Caller::root(), from, to, RenameMode::Replace);
+        let _ = sender.send((namespace, renamed));
+    });
+    let limit = std::time::Duration::from_secs(120);
+    receiver.recv_timeout(limit).expect("the rename ends")
+}
+
+/// Two directories that are each other's parents.
+#[test]
+fn a_circle_of_parents_ends_a_rename() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"];
+    let image = make(directory.path(), "8M", &options);
+    debugfs(&image, "mkdir a\nmkdir b\nmkdir c\n");
+    let store = open(&image, false).unwrap();
+    let [a, b, c] = ["a", "b", "c"].map(|name| lookup(&store, name).unwrap());
+    let root = store.geometry().root;
+    drop(store);
+    for (name, parent) in [("a", b), ("b", a)] {
+        let block = numbers(&image, &format!("blocks {name}"))[0];
+        // The second entry, behind one of twelve bytes.
+        let number = u32::try_from(parent.0).unwrap();
+        patch(&image, block * 1024 + 12, &number.to_le_bytes());
+    }
+    let (namespace, renamed) = rename_in_time(writable(&image), (root, b"c"), (a, b"c"));
+    assert!(matches!(renamed, Err(Error::Corrupt(_))), "{renamed:?}");
+    let found = namespace.lookup(&Caller::root(), root, b"c").unwrap().ino;
+    assert_eq!(found, c);
+    namespace.shut_down().unwrap();
+}
+
+/// A directory with an entry that names it.
+#[test]
+fn an_entry_that_names_its_directory_is_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["-t", "ext4", "-b", "1024"];
+    let image = make(directory.path(), "8M", &options);
+    debugfs(&image, "mkdir v\nmkdir v/y\nlink v v/x\n");
+    let store = open(&image, false).unwrap();
+    let dir = lookup(&store, "v").unwrap();
+    drop(store);
+    let (namespace, renamed) = rename_in_time(writable(&image), (dir, b"y"), (dir, b"x"));
+    assert!(matches!(renamed, Err(Error::Corrupt(_))), "{renamed:?}");
+    let removed = namespace.remove_directory(&Caller::root(), dir, b"x");
+    assert!(matches!(removed, Err(Error::Corrupt(_))), "{removed:?}");
+    namespace.shut_down().unwrap();
 }

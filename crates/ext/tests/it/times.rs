@@ -3,10 +3,15 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::image::assert_clean;
+use crate::trial;
 use finefs_block::{Access, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
-use finefs_namespace::{Caller, Namespace, Options, SetAttributes, SetTime, Timestamp};
+use finefs_namespace::{
+    AtimePolicy, Caller, Namespace, Options, SetAttributes, SetTime, Timestamp,
+};
 
 /// A new image with inodes of this size.
 fn opened(inode_size: &str, image: &Path) -> Namespace {
@@ -71,4 +76,58 @@ fn large_inodes_hold_nanoseconds_until_2446() {
     for time in [Timestamp::new(-5, 7), Timestamp::new(1 << 33, 999_999_999)] {
         assert_eq!(shown_time("256", time), time);
     }
+}
+
+/// Access times that are due for more inodes than the journal has room for.
+#[test]
+fn access_times_fit_the_journal() {
+    const FILES: u32 = 20_000;
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let made = Command::new("mke2fs")
+        .args([
+            "-q", "-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "24000",
+        ])
+        .arg(&image)
+        .arg("64M")
+        .status();
+    assert!(made.unwrap().success());
+    trial::keep_messages();
+    let open = || {
+        let device = Arc::new(FileDevice::open(&image, Access::ReadWrite).unwrap());
+        let store = ExtStore::open(device, &ExtOptions::default()).unwrap();
+        let options = Options {
+            atime: AtimePolicy::Strict,
+            commit_interval: Duration::from_secs(3600),
+            ..Options::default()
+        };
+        Namespace::new(Arc::new(store), options).unwrap()
+    };
+    let namespace = open();
+    let (caller, root) = (Caller::root(), namespace.root());
+    for number in 0..FILES {
+        let name = format!("file {number}");
+        let made = namespace.create_file(&caller, root, name.as_bytes(), 0o644);
+        namespace.forget(made.unwrap().ino, 1);
+    }
+    namespace.shut_down().unwrap();
+    drop(namespace);
+    let namespace = open();
+    let mut inodes = Vec::new();
+    for number in 0..FILES {
+        let name = format!("file {number}");
+        let found = namespace.lookup(&caller, root, name.as_bytes()).unwrap();
+        inodes.push(found.ino);
+    }
+    for ino in &inodes {
+        namespace.read(*ino, 0, &mut [0; 10]).unwrap();
+    }
+    for ino in inodes {
+        namespace.forget(ino, 1);
+    }
+    namespace.shut_down().unwrap();
+    let told = trial::messages_about(&image, "larger than the journal");
+    assert_eq!(told, Vec::<String>::new());
+    drop(namespace);
+    assert_clean(&image);
 }

@@ -8,7 +8,8 @@ use crate::image::{assert_clean, run};
 use crate::trial;
 use finefs_ext::OnError;
 use finefs_namespace::{
-    AllocateMode, Caller, Error, Ino, Namespace, SealParameters, SetAttributes,
+    AllocateMode, Caller, DataTimes, Error, Ino, Namespace, SealParameters, SetAttributes,
+    SourceEnd,
 };
 
 /// An image with a sealed file "sealed", as the kernel lays it out, of so many bytes.
@@ -271,4 +272,76 @@ fn what_cannot_be_sealed_stays_as_it_is() {
         drop(namespace);
         assert_clean(&image);
     }
+}
+
+/// A change that waits while a file is sealed comes too late, whatever it is.
+#[test]
+fn what_waits_for_a_seal_is_refused() {
+    const LENGTH: usize = 16 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    let mut command = Command::new("mke2fs");
+    command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", "verity"]);
+    run(command.arg(&image).arg("128M"));
+    let namespace = trial::open_with(&image, OnError::Continue);
+    let (caller, root) = (Caller::root(), namespace.root());
+    let made = namespace.create_file(&caller, root, b"sealed", 0o600);
+    let ino = made.unwrap().ino;
+    let piece: Vec<u8> = (0..65536_u32).map(|at| (at * 7 + at / 300) as u8).collect();
+    for at in (0..LENGTH).step_by(piece.len()) {
+        namespace.write(ino, at as u64, &piece).unwrap();
+    }
+    let size = SetAttributes {
+        size_bytes: Some(LENGTH as u64 - 5000),
+        ..SetAttributes::default()
+    };
+    let source = namespace
+        .create_file(&caller, root, b"hole", 0o600)
+        .unwrap();
+    let grown = SetAttributes {
+        size_bytes: Some(100_000),
+        ..SetAttributes::default()
+    };
+    namespace
+        .set_attributes(&caller, source.ino, &grown)
+        .unwrap();
+    type Change<'a> = Box<dyn Fn() -> Result<(), Error> + Sync + 'a>;
+    let ns = &namespace;
+    let changes: [Change<'_>; 6] = [
+        Box::new(|| ns.write(ino, 70_000, b"changed").map(drop)),
+        Box::new(|| ns.append(ino, b"more").map(drop)),
+        Box::new(|| ns.set_attributes(&caller, ino, &size).map(drop)),
+        Box::new(|| ns.allocate(ino, AllocateMode::PunchHole, 8192, 8192)),
+        Box::new(|| {
+            ns.write_back(ino, 4096, &piece[9..4105], DataTimes::Set)
+                .map(drop)
+        }),
+        Box::new(|| {
+            ns.copy_range((source.ino, 0), (ino, 65536), 90_000, SourceEnd::Size)
+                .map(drop)
+        }),
+    ];
+    std::thread::scope(|scope| {
+        for change in &changes {
+            scope.spawn(move || {
+                while change() == Ok(()) {}
+                assert_eq!(change(), Err(Error::NotPermitted));
+            });
+        }
+        namespace
+            .seal(&caller, ino, &SealParameters::default())
+            .unwrap();
+    });
+    drop(changes);
+    namespace.forget(ino, 1);
+    namespace.forget(source.ino, 1);
+    namespace.shut_down().unwrap();
+    drop(namespace);
+    assert_clean(&image);
+    let (namespace, ino) = open(&image);
+    let length = namespace.attributes(ino).unwrap().size_bytes as usize;
+    let mut read = vec![0; length];
+    assert_eq!(namespace.read(ino, 0, &mut read), Ok(length));
+    namespace.forget(ino, 1);
+    namespace.shut_down().unwrap();
 }

@@ -126,6 +126,10 @@ impl Namespace {
             let piece = &bytes[from..from + (extent.length * block_bytes) as usize];
             self.note_write(file, self.write_blank(file, extent, 0, piece))?;
         }
+        // What was overwritten goes out before any commit seals the file: a crash between the two
+        // would leave data that is not what was sealed, for good.
+        let data = file.extents.runs(LogicalBlock(0), behind, guard);
+        self.note_write(file, self.store.write_data(&data))?;
         let lock = inode.lock();
         let before = inode.ownership();
         let to = Ownership {

@@ -326,3 +326,50 @@ fn reading_a_directory_that_was_removed_is_no_harm() {
     ns.forget(dir, 1);
     ns.shut_down().unwrap();
 }
+
+#[test]
+fn reads_are_not_noted_where_nothing_may_change() {
+    let store = Arc::new(CheckedStore::reloading(16 << 20));
+    for store in [memory(), store as Arc<dyn Store>] {
+        let world = World::make(store, AtimePolicy::Strict);
+        world.ns.refuse_changes(true).unwrap();
+        world.read_all(AtimeUpdate::ByPolicy);
+        assert_eq!(world.accessed(), [past(); 4]);
+        world.ns.refuse_changes(false).unwrap();
+        world.read_all(AtimeUpdate::ByPolicy);
+        assert!(world.accessed().iter().all(|time| *time > past()));
+        world.ns.shut_down().unwrap();
+    }
+}
+
+/// POSIX utimensat(): who may write may set both times to now, and nothing else.
+#[test]
+fn only_an_owner_sets_one_of_the_times() {
+    let ns = open(memory(), AtimePolicy::Relatime);
+    let made = ns.create_file(&Caller::root(), ns.root(), b"file", 0o666);
+    let ino = made.unwrap().ino;
+    let other = Caller {
+        uid: 7,
+        checks: AccessChecks::Needed,
+        ..Caller::root()
+    };
+    let set = |accessed, modified, size_bytes| {
+        let change = SetAttributes {
+            accessed,
+            modified,
+            size_bytes,
+            ..SetAttributes::default()
+        };
+        ns.set_attributes(&other, ino, &change).map(drop)
+    };
+    let now = Some(SetTime::Now);
+    let given = Some(SetTime::To(past()));
+    let denied = Err(Error::NotPermitted);
+    assert_eq!(set(now, now, None), Ok(()));
+    assert_eq!(set(now, None, None), denied);
+    assert_eq!(set(None, now, None), denied);
+    assert_eq!(set(now, given, None), denied);
+    // As it comes with a truncation by NFS.
+    assert_eq!(set(None, now, Some(3)), Ok(()));
+    ns.shut_down().unwrap();
+}

@@ -283,4 +283,7 @@ fn errors_of_requests_have_their_kind() {
         device.flush().unwrap_err().kind(),
         io::ErrorKind::StorageFull
     );
+    // What that flush was for is gone.
+    let later = device.flush().unwrap_err();
+    assert_eq!(later.raw_os_error(), Some(5), "{later}"); // EIO
 }
