@@ -2,9 +2,9 @@
 //! fsyncs of one thread and of many over a link with a delay.
 //!
 //! Each measurement gets a fresh default ext4 image. PostMark must last for several commits, which
-//! come every second: before the first hardly anything is sent. The link is a proxy in this process that hands
-//! on what comes, in both directions, half a round trip later: requests and replies that are on
-//! their way together stay together.
+//! come every second: before the first hardly anything is sent. The link is a proxy in this process
+//! that hands on what comes, in both directions, half a round trip later: requests and replies that
+//! are on their way together stay together.
 
 use crate::options::ImageDir;
 use crate::result::median;

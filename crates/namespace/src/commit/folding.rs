@@ -10,8 +10,8 @@
 //! # Who folds
 //! The thread that finds its shard's window long, before its next operation: the records are in its
 //! caches, and what cancels out is freed by the thread that made it. Where a CPU is idle, that is
-//! where fewer shards are in use than there are, a thread of its own does it instead; and where nobody
-//! does it, because all that comes are reads, whose access times are logged.
+//! where fewer shards are in use than there are, a thread of its own does it instead; also where
+//! nobody else does, since all that comes are reads, whose access times are logged.
 //!
 //! # Who commits
 //! The commit thread. Where writers outrun it, so that [`LOCKED_MAX`] generations wait, they commit

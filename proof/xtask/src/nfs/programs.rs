@@ -134,7 +134,7 @@ impl Programs<'_> {
     pub(super) fn fsx(&self, on: On) -> Result<String> {
         let program = setup::conformance_tool("fsx")?;
         let config = self.write("fsx.toml", fsx::CONFIG)?;
-        let operations = if self.is_long { 20_000 } else { 300 };
+        let operations = if self.is_long { 8_000 } else { 300 };
         let script = format!("OPERATIONS={operations}\n{FSX}");
         let program = program.to_string_lossy();
         let files = [(&*config, "etc/fsx.toml")];
