@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// How long a process may take to end when it is asked to.
 const END_LIMIT: Duration = Duration::from_secs(10);
+/// The same of one that gives [`END_LIMIT`] to others before it ends, and then undoes the rest.
+pub const CLEANUP_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 enum Thing {
@@ -128,9 +130,23 @@ fn end_groups(pids: &[u32]) {
 
 /// Kills the process group that `pid` leads.
 pub fn kill_group(pid: u32) {
+    signal_group(pid, Signal::KILL);
+}
+
+/// Asks the process group that `pid` leads to end.
+pub(crate) fn ask_group(pid: u32) {
+    signal_group(pid, Signal::TERM);
+}
+
+fn signal_group(pid: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid as i32) {
-        let _ = kill_process_group(pid, Signal::KILL);
+        let _ = kill_process_group(pid, signal);
     }
+}
+
+/// True while there is a process in the group that `pid` leads, or led.
+pub(crate) fn has_group(pid: u32) -> bool {
+    Pid::from_raw(pid as i32).is_some_and(|pid| test_kill_process_group(pid).is_ok())
 }
 
 /// Starts the thread that undoes everything on SIGINT, SIGTERM and SIGHUP and exits with 130.

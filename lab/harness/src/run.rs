@@ -8,11 +8,16 @@ use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// How long a program may run where the caller names no limit.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
+
+/// How long a program may take to end that is killed, and its output to be read.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+const PIPE_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long a mount may be busy that nobody uses.
 const BUSY_LIMIT: Duration = Duration::from_secs(20);
@@ -76,7 +81,8 @@ where
     command
 }
 
-/// Runs `command` to its end or to `limit`, feeding it `input`.
+/// Runs `command` to its end or to `limit`, feeding it `input`. What it has left behind may hold
+/// its output open: that is waited for until the limit, too.
 pub fn capture_with(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output> {
     let name = format!("{command:?}");
     let started = Instant::now();
@@ -90,38 +96,53 @@ pub fn capture_with(command: &mut Command, input: &[u8], limit: Duration) -> Res
             .stdout(Stdio::piped())
             .stderr(Stdio::piped()),
     )?;
-    let out = child.inner.stdout.take().context("stdout is piped")?;
-    let err = child.inner.stderr.take().context("stderr is piped")?;
-    let stdin = child.inner.stdin.take();
-    let (stdout, stderr, status) = std::thread::scope(|scope| {
-        let out = scope.spawn(move || read_all(out));
-        let err = scope.spawn(move || read_all(err));
-        if let Some(mut stdin) = stdin {
-            // A program may end without reading all of it; its status tells what that means.
-            scope.spawn(move || stdin.write_all(input));
-        }
-        let status = child.wait_limit(limit);
-        (
-            out.join().unwrap_or_default(),
-            err.join().unwrap_or_default(),
-            status,
-        )
-    });
-    let (status, timed_out) = status.with_context(|| format!("waiting for {name}"))?;
+    let out = chunks(child.inner.stdout.take().context("stdout is piped")?);
+    let err = chunks(child.inner.stderr.take().context("stderr is piped")?);
+    if let Some(mut stdin) = child.inner.stdin.take() {
+        let input = input.to_vec();
+        // A program may end without reading all of it; its status tells what that means.
+        std::thread::spawn(move || stdin.write_all(&input));
+    }
+    let waited = child.wait_limit(limit);
+    let (status, timed_out) = waited.with_context(|| format!("waiting for {name}"))?;
+    let deadline = (started + limit).max(Instant::now() + PIPE_LIMIT);
+    let (stdout, is_all) = gather(&out, deadline);
+    let (stderr, is_all_of_errors) = gather(&err, deadline);
     Ok(Output {
         status,
         stdout,
         stderr,
-        timed_out,
+        timed_out: timed_out || !is_all || !is_all_of_errors,
         took: started.elapsed(),
     })
 }
 
-fn read_all(mut from: impl Read) -> String {
+/// What comes from a pipe, read by a thread that nobody waits for.
+fn chunks(mut from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, chunks) = channel();
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 64 << 10];
+        // A read error here means the child is gone; what came before it is what there is.
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            if sender.send(buffer[..count].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+    chunks
+}
+
+/// All that has come until the end, which is then true, or until the deadline.
+fn gather(chunks: &Receiver<Vec<u8>>, deadline: Instant) -> (String, bool) {
     let mut bytes = Vec::new();
-    // A read error here means the child is gone; what came before it is what there is.
-    let _ = from.read_to_end(&mut bytes);
-    String::from_utf8_lossy(&bytes).into_owned()
+    let is_all = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match chunks.recv_timeout(left) {
+            Ok(chunk) => bytes.extend(chunk),
+            Err(error) => break error == RecvTimeoutError::Disconnected,
+        }
+    };
+    (String::from_utf8_lossy(&bytes).into_owned(), is_all)
 }
 
 /// [`capture_with`] without input and with the default limit.
@@ -203,7 +224,7 @@ impl Running {
     }
 
     /// The child's standard output, when piped and not yet taken.
-    pub fn take_stdout(&mut self) -> Option<std::process::ChildStdout> {
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.inner.stdout.take()
     }
 
@@ -214,23 +235,39 @@ impl Running {
         Ok(status)
     }
 
-    /// Waits until the end or `limit`; at the limit the whole group is killed. True = killed.
+    /// Waits until the end or `limit`; at the limit the whole group is ended. True = ended so.
     pub fn wait_limit(&mut self, limit: Duration) -> Result<(ExitStatus, bool)> {
-        let deadline = Instant::now() + limit;
+        match self.wait_until(Instant::now() + limit)? {
+            Some(status) => Ok((status, false)),
+            None => Ok((self.end_group()?, true)),
+        }
+    }
+
+    /// The exit status once the process has ended; none at the deadline.
+    fn wait_until(&mut self, deadline: Instant) -> Result<Option<ExitStatus>> {
         let mut pause = Duration::from_micros(200);
         loop {
-            if let Some(status) = self.try_wait()? {
-                return Ok((status, false));
-            }
-            if Instant::now() >= deadline {
-                cleanup::kill_group(self.pid());
-                let status = self.inner.wait()?;
-                self.ended = true;
-                return Ok((status, true));
+            let status = self.try_wait()?;
+            if status.is_some() || Instant::now() >= deadline {
+                return Ok(status);
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(20));
         }
+    }
+
+    /// Asks the group to end, gives it the time to end what it has started itself in other groups,
+    /// and kills what is left.
+    fn end_group(&mut self) -> Result<ExitStatus> {
+        let deadline = Instant::now() + cleanup::CLEANUP_LIMIT;
+        cleanup::ask_group(self.pid());
+        self.wait_until(deadline)?;
+        while cleanup::has_group(self.pid()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        cleanup::kill_group(self.pid());
+        let status = self.wait_until(Instant::now() + KILL_LIMIT)?;
+        status.with_context(|| format!("process {} cannot be killed", self.pid()))
     }
 }
 
@@ -238,7 +275,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if !self.ended {
             cleanup::kill_group(self.inner.id());
-            let _ = self.inner.wait();
+            let _ = self.wait_until(Instant::now() + KILL_LIMIT);
         }
     }
 }
@@ -253,20 +290,10 @@ pub fn expect_printed(command: &mut Command, limit: Duration) -> Result<String> 
         .stderr(Stdio::inherit());
     let mut child = spawn(command)?;
     let out = child.inner.stdout.take().context("stdout is piped")?;
-    let (text, outcome) = std::thread::scope(|scope| {
-        let reader = scope.spawn(move || {
-            let mut text = String::new();
-            for line in BufReader::new(out).lines().map_while(std::io::Result::ok) {
-                println!("  {line}");
-                text.push_str(&line);
-                text.push('\n');
-            }
-            text
-        });
-        let outcome = child.wait_limit(limit);
-        (reader.join().unwrap_or_default(), outcome)
-    });
-    let (status, timed_out) = outcome?;
+    let lines = printed_lines(out);
+    let (status, timed_out) = child.wait_limit(limit)?;
+    let (text, is_all) = gather(&lines, Instant::now() + PIPE_LIMIT);
+    let timed_out = timed_out || !is_all;
     if timed_out || !status.success() {
         bail!(
             "{name}: {status}{}",
@@ -276,9 +303,61 @@ pub fn expect_printed(command: &mut Command, limit: Duration) -> Result<String> 
     Ok(text)
 }
 
+/// As [`chunks`], line by line, each of which is printed.
+fn printed_lines(out: ChildStdout) -> Receiver<Vec<u8>> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(out).lines().map_while(std::io::Result::ok) {
+            println!("  {line}");
+            if sender.send((line + "\n").into_bytes()).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+    fn shell(script: &str) -> Command {
+        cmd("sh", ["-c", script])
+    }
+
+    #[test]
+    fn at_its_limit_a_program_can_clean_up() {
+        let script = "trap 'echo cleaned; exit 7' TERM; echo begun; sleep 600 & wait";
+        // A busy machine may be late to start it.
+        let mut limits = [1, 10, 60].map(Duration::from_secs).into_iter();
+        let ended = limits.find_map(|limit| {
+            let output = capture_with(&mut shell(script), b"", limit).unwrap();
+            output.stdout.starts_with("begun").then_some(output)
+        });
+        let ended = ended.expect("it begins");
+        assert!(ended.timed_out);
+        assert_eq!(
+            (ended.code(), ended.stdout.as_str()),
+            (7, "begun\ncleaned\n")
+        );
+    }
+
+    #[test]
+    fn what_lives_on_and_holds_the_output_is_not_waited_for_after_the_limit() {
+        let script = "setsid sleep 60 & echo $!";
+        let mut limits = [1, 10, 60].map(Duration::from_secs).into_iter();
+        let output = limits.find_map(|limit| {
+            let output = capture_with(&mut shell(script), b"", limit).unwrap();
+            (!output.stdout.is_empty()).then_some(output)
+        });
+        let output = output.expect("it says what it has started");
+        let survivor: i32 = output.stdout.trim().parse().unwrap();
+        let survivor = Pid::from_raw(survivor).unwrap();
+        test_kill_process(survivor).unwrap();
+        kill_process(survivor, Signal::KILL).unwrap();
+        assert!(output.timed_out);
+    }
 
     #[test]
     fn cargo_is_not_told_of_the_package_that_starts_it() {
