@@ -14,7 +14,7 @@ use finefs_confine::{Confinement, Needs};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -346,6 +346,12 @@ impl Mount {
     /// The server's process number, if it is our child.
     pub fn server_pid(&self) -> Option<u32> {
         self.daemon.as_ref().map(Running::pid)
+    }
+
+    /// How the server ended, if it is our child and has.
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
+        let ended = self.daemon.as_mut().map(Running::try_wait).transpose()?;
+        Ok(ended.flatten())
     }
 
     /// Kills the server that has the image, if there is one; finefs lives on.

@@ -1,9 +1,10 @@
 //! Kills the server with SIGKILL at random moments of real work, and looks at what is left.
 //!
-//! Each time an image is mounted, a load runs, by turns PostMark, dbench and fio, and a writer
-//! syncs numbered files, replaces one file by renaming and appends to another, and notes outside of
-//! the mount what was synced. Then the server is killed, or, with `--cut`, first the server of the
-//! NBD export that the image lies on. finefs must mount the image again,
+//! Each time an image is mounted, by turns through io_uring and /dev/fuse, a load runs, by turns
+//! PostMark, dbench and fio, and a writer syncs numbered files, replaces one file by renaming and
+//! appends to another, and notes outside of the mount what was synced. Then the server is killed,
+//! or, with `--cut`, first the server of the NBD export that the image lies on. Until then both the
+//! server and the load must live, and the writer must not fail. finefs must mount the image again,
 //! everything that was noted must be there, and after the unmount `e2fsck -fn` must find nothing;
 //! nor may e2fsck on a copy of what the kill left, once it has replayed the journal.
 
@@ -13,7 +14,7 @@ use finefs_harness::cleanup::Scratch;
 use finefs_harness::programs;
 use finefs_harness::rng::Rng;
 use finefs_harness::run::{self, Running};
-use finefs_harness::server::{Server, What};
+use finefs_harness::server::{Mount, Server, What};
 use finefs_harness::sets;
 use finefs_harness::tools;
 use std::fs::{File, OpenOptions};
@@ -55,6 +56,9 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long finefs goes on without its image.
 const CUT: Duration = Duration::from_millis(100);
+
+/// The first error that a writer met, and when.
+type Failure = (Instant, std::io::Error);
 
 /// What runs beside the writer when the server dies.
 #[derive(Clone, Copy, Debug)]
@@ -132,27 +136,30 @@ fn once(
         std::fs::create_dir(made)?;
     }
     File::open(&dir)?.sync_all()?;
-    let running = load.start(scratch, &place, rng)?;
+    let mut running = load.start(scratch, &place, rng)?;
     wait_for_files(&place)?;
     let is_over = AtomicBool::new(false);
     let pause = Duration::from_millis(rng.range(20, 1500));
     let writer_seed = rng.next_u64();
-    let synced = std::thread::scope(|scope| {
+    let written = std::thread::scope(|scope| {
         let writer = scope.spawn(|| write(&dir.join("synced"), writer_seed, &is_over));
         std::thread::sleep(pause);
+        let alive = all_alive(&mut mount, &mut running);
+        let from = Instant::now();
         if cut {
             mount.cut_storage();
             std::thread::sleep(CUT);
         }
         let killed = mount.kill();
         is_over.store(true, Ordering::SeqCst);
-        let synced = writer.join();
-        killed.map(|()| synced)
-    })?;
+        let written = writer.join();
+        alive.and(killed).map(|()| (written, from))
+    });
     drop(running);
-    let Ok(synced) = synced else {
+    let (Ok((synced, failure)), from) = written? else {
         bail!("the writer panicked")
     };
+    expect_none_before(from, failure)?;
     e2fsck_copy(scratch, image)?;
     let mount = server.mount(What::Image(image), &dir, &[])?;
     let checked = check(&dir.join("synced"), &synced);
@@ -255,17 +262,37 @@ fn record(number: u64) -> Vec<u8> {
     rng.bytes(RECORD)
 }
 
-/// Writes and syncs until something fails, which is when the server is gone.
-fn write(dir: &Path, seed: u64, is_over: &AtomicBool) -> Synced {
+/// A kill says something only of a server that lives, and under a load.
+fn all_alive(mount: &mut Mount, load: &mut Running) -> Result<()> {
+    let server = mount.try_wait()?;
+    ensure!(
+        server.is_none(),
+        "the server ended before the kill: {server:?}"
+    );
+    let load = load.try_wait()?;
+    ensure!(load.is_none(), "the load ended before the kill: {load:?}");
+    Ok(())
+}
+
+/// Writes and syncs until something fails: the kill makes it fail, and nothing before that may.
+fn write(dir: &Path, seed: u64, is_over: &AtomicBool) -> (Synced, Option<Failure>) {
     let mut synced = Synced::default();
     let mut number = 0;
     while !is_over.load(Ordering::SeqCst) {
-        if write_one(dir, number, seed, &mut synced).is_err() {
-            break;
+        if let Err(error) = write_one(dir, number, seed, &mut synced) {
+            return (synced, Some((Instant::now(), error)));
         }
         number += 1;
     }
-    synced
+    (synced, None)
+}
+
+/// The writer may have failed only after `from`, just before which the kill began.
+fn expect_none_before(from: Instant, failure: Option<Failure>) -> Result<()> {
+    match failure {
+        Some((at, error)) if at < from => Err(error).context("the writer failed before the kill"),
+        _ => Ok(()),
+    }
 }
 
 fn write_one(dir: &Path, number: u64, seed: u64, synced: &mut Synced) -> std::io::Result<()> {
@@ -332,4 +359,20 @@ fn check(dir: &Path, synced: &Synced) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_before_the_kill_are_told() {
+        let now = Instant::now();
+        let failure = |at| Some((at, std::io::Error::other("no room")));
+        let (before, after) = (now - Duration::from_secs(1), now + Duration::from_secs(1));
+        let error = expect_none_before(now, failure(before)).unwrap_err();
+        assert!(format!("{error:#}").contains("no room"));
+        expect_none_before(now, failure(after)).unwrap();
+        expect_none_before(now, None).unwrap();
+    }
 }
