@@ -28,6 +28,16 @@ pub enum Transport {
 }
 
 impl Transport {
+    /// The transport of the turn of this number, for those who count their turns themselves: where
+    /// mounts go by turns, even ones are through io_uring, where there is any.
+    pub fn turn(self, number: u64) -> Transport {
+        match self {
+            Transport::Alternate if number.is_multiple_of(2) && is_available() => Transport::Ring,
+            Transport::Alternate => Transport::Device,
+            chosen => chosen,
+        }
+    }
+
     /// For the next mount: the option that it needs, and the switch to hold meanwhile.
     pub fn next(self) -> Result<(Option<&'static str>, Option<Switch>)> {
         static TURN: AtomicU64 = AtomicU64::new(0);
@@ -35,14 +45,7 @@ impl Transport {
             Transport::AsFound => Ok((None, None)),
             Transport::Device => Ok((Some("noio_uring"), None)),
             Transport::Ring => Ok((None, Some(Switch::on()?))),
-            Transport::Alternate => {
-                let is_odd = TURN.fetch_add(1, Ordering::Relaxed) % 2 == 1;
-                if is_odd || !is_available() {
-                    Transport::Device.next()
-                } else {
-                    Transport::Ring.next()
-                }
-            }
+            Transport::Alternate => self.turn(TURN.fetch_add(1, Ordering::Relaxed)).next(),
         }
     }
 }
@@ -103,6 +106,20 @@ impl Drop for Switch {
         if users.count == 0 {
             let _ = std::fs::write(SWITCH, &users.before);
             users.lock = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_alternates_goes_by_turns() {
+        let rings = [0, 1, 2].map(|number| Transport::Alternate.turn(number) == Transport::Ring);
+        assert_eq!(rings, [is_available(), false, is_available()]);
+        for chosen in [Transport::AsFound, Transport::Device, Transport::Ring] {
+            assert_eq!([0, 1].map(|number| chosen.turn(number)), [chosen; 2]);
         }
     }
 }

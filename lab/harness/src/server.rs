@@ -118,6 +118,11 @@ impl Server {
         Self { transport, ..self }
     }
 
+    /// The same server; where it is reached by turns, as in the turn of this number.
+    pub fn turn(&self, number: u64) -> Self {
+        self.clone().reached_by(self.transport.turn(number))
+    }
+
     /// The same server, which finds its images there (finefs only).
     pub fn with_images_on(self, storage: Storage) -> Self {
         Self { storage, ..self }

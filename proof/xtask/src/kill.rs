@@ -94,12 +94,14 @@ pub fn run(
             let (mut files, mut records, mut versions) = (0, 0, 0);
             for time in 0..times {
                 // Each image begins with another one, so that few kills are under all of them too.
-                let load = LOADS[(index + time as usize) % LOADS.len()];
-                let cut = options.cut;
-                let synced =
-                    once(server, &scratch, &image, load, cut, &mut rng).with_context(|| {
-                        format!("kill {} of {times} under {load:?}, seed {seed}", time + 1)
-                    })?;
+                let turn = index as u64 + time;
+                let load = LOADS[turn as usize % LOADS.len()];
+                // Of one turn and the next: what one transport has left the other finds.
+                let servers = [server.turn(turn), server.turn(turn + 1)];
+                let synced = once(&servers, &scratch, &image, load, options.cut, &mut rng);
+                let synced = synced.with_context(|| {
+                    format!("kill {} of {times} under {load:?}, seed {seed}", time + 1)
+                })?;
                 files += synced.files.len();
                 records += synced.appended;
                 versions += synced.replaced;
@@ -115,8 +117,9 @@ pub fn run(
     Ok(())
 }
 
+/// Kills the first server, and looks by the other.
 fn once(
-    server: &Server,
+    [server, other]: &[Server; 2],
     scratch: &Scratch,
     image: &Path,
     load: Load,
@@ -161,7 +164,7 @@ fn once(
     };
     expect_none_before(from, failure)?;
     e2fsck_copy(scratch, image)?;
-    let mount = server.mount(What::Image(image), &dir, &[])?;
+    let mount = other.mount(What::Image(image), &dir, &[])?;
     let checked = check(&dir.join("synced"), &synced);
     mount.unmount()?;
     checked?;

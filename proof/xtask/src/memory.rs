@@ -5,6 +5,9 @@
 //! never have been more than the limit and what a server takes without files; without it it must
 //! have been more, or the tree is too small to show anything.
 //!
+//! Where transports go by turns, the tree is made through /dev/fuse, which kernels have by default,
+//! and found again through io_uring; in a second turn it is the other way round.
+//!
 //! Times are told, not judged, but for those of the walks with `--times`: under the limit they may
 //! take so many times what they take without. Seconds depend on what else the machine does, so both
 //! ways are then taken several times by turns, and the best of each counts.
@@ -36,7 +39,7 @@ pub struct Options {
 }
 
 /// Turns where times are judged.
-const TURNS: usize = 2;
+const TURNS: u64 = 2;
 const UNLIMITED: &str = "cache=1t";
 
 const DIRECTORY_FILES: u64 = 1000;
@@ -75,9 +78,10 @@ pub fn run(server: &Server, parent: &Path, options: &Options, report: &mut Repor
     report.proof(&format!("memory/{files} files, {cache_mib} MiB"), || {
         let limit = format!("cache={cache_mib}m");
         let (mut free, mut bound) = (Seen::NOTHING, Seen::NOTHING);
-        for _ in 0..options.times.map_or(1, |_| TURNS) {
-            run_once(server, &scratch, options, UNLIMITED, &mut free)?;
-            run_once(server, &scratch, options, &limit, &mut bound)?;
+        for turn in 0..options.times.map_or(1, |_| TURNS) {
+            let servers = [server.turn(turn + 1), server.turn(turn)];
+            run_once(&servers, &scratch, options, UNLIMITED, &mut free)?;
+            run_once(&servers, &scratch, options, &limit, &mut bound)?;
         }
         judge(&free, &bound, options)
     });
@@ -107,9 +111,9 @@ fn judge(free: &Seen, bound: &Seen, options: &Options) -> Result<String> {
     Ok(note)
 }
 
-/// One turn of a way.
+/// One turn of a way: the first server makes the tree, the other finds it.
 fn run_once(
-    server: &Server,
+    [server, other]: &[Server; 2],
     scratch: &Scratch,
     options: &Options,
     cache: &str,
@@ -122,7 +126,7 @@ fn run_once(
     seen.took(0, timed(|| create(&dir, options.files))?);
     seen.took(1, timed(|| walk(&dir, options.files))?);
     end(mount, seen)?;
-    let mount = server.mount_in_foreground(What::Image(&image), &dir, &[cache])?;
+    let mount = other.mount_in_foreground(What::Image(&image), &dir, &[cache])?;
     seen.took(2, timed(|| walk(&dir, options.files))?);
     seen.took(3, timed(|| remove(&dir, options.files))?);
     end(mount, seen)?;

@@ -7,7 +7,8 @@
 //! -fn` must find nothing, and the memory of the server must not have grown: the median of its
 //! resident size in the last quarter of the time against that in the second. Under a limit of its
 //! caches (`--cache-mib`) it may never have been more than that and what a server takes without
-//! files.
+//! files. Where transports go by turns, a run under a limit is through /dev/fuse, which kernels
+//! have by default, and one without through io_uring.
 
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
@@ -92,6 +93,7 @@ pub fn run(
         let dir = scratch.subdir("mnt")?;
         let mut mount_options = vec![DATA_CACHE];
         mount_options.extend(limit.as_deref());
+        let server = server.turn(u64::from(limit.is_some()));
         let mount = server.mount_in_foreground(What::Image(&image), &dir, &mount_options)?;
         let server_pid = mount
             .server_pid()
