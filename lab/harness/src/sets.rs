@@ -417,3 +417,45 @@ fn e2fsck_with(image: &Path, journal: Option<&Path>) -> Result<()> {
     }
     Ok(())
 }
+
+/// Whether `e2fsck -y` says that it has put something right: by a question, or by "FIXED", as of
+/// the checksum of a bitmap. A tree of extents that it makes shorter was right before. Of orphans
+/// and of the sums in the superblock, which are not in the journal, it does not ask, but it does of
+/// the file of orphans, out of which it takes those that it has cleared.
+pub fn has_repaired(said: &str) -> bool {
+    let count = |answer: &str| said.matches(answer).count();
+    let taken_out = match said.contains("ing orphaned inode ") {
+        true => count(" is not clean.\nClear? yes"),
+        false => 0,
+    };
+    count("? yes") > count("Optimize? yes") + taken_out || count("FIXED.") > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shorter_tree_is_no_repair() {
+        let shorter = "Inode 24 extent tree (at level 1) could be shorter.  Optimize? yes\n";
+        let repaired = "Free blocks count wrong (1, counted=2).\nFix? yes\n";
+        assert!(!has_repaired(shorter) && !has_repaired("clean"));
+        assert!(has_repaired(repaired) && has_repaired(&(shorter.to_owned() + repaired)));
+        let unasked = "Group 0 inode bitmap does not match checksum.\nFIXED.\n";
+        assert!(has_repaired(unasked));
+    }
+
+    #[test]
+    fn a_replay_is_no_repair_but_what_it_leaves_to_clear_is() {
+        let replayed = "image: recovering journal\n\
+                        Clearing orphaned inode 15 (uid=0, gid=0, mode=0100600, size=0)\n\
+                        Setting free blocks count to 7111 (was 7112)\n\
+                        image: ***** FILE SYSTEM WAS MODIFIED *****\n";
+        assert!(!has_repaired(replayed));
+        for question in ["Clear", "Salvage", "Connect to /lost+found"] {
+            assert!(has_repaired(&format!("{replayed}{question}? yes\n")));
+        }
+        let file = "Orphan file (inode 12) block 0 is not clean.\nClear? yes\n";
+        assert!(!has_repaired(&format!("{replayed}{file}")) && has_repaired(file));
+    }
+}

@@ -172,6 +172,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "finefs-testkit",
         &[
+            "finefs-harness",
+            "finefs-confine",
             "finefs-sim",
             "finefs-nbd",
             "finefs-dbench-load",
