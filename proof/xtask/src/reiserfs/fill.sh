@@ -1,7 +1,7 @@
 # Fills a new reiserfs. OPTIONS are those of its mount, ENDING is "unmount", or "killed" for a tree
 # that is still being changed.
 mount_it
-contents /mnt
+said=$(contents /mnt 2>&1) && [ -z "$said" ] || { echo "FAILED fill: $(echo $said | head -c 500)"; exit 1; }
 echo "good filled"
 sync
 case $ENDING in
