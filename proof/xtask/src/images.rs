@@ -212,10 +212,10 @@ fn repaired_copy(finefs: &Path, scratch: &Scratch, compressed: &Path) -> Result<
         ));
     }
     let before = digest(&image)?;
-    let dir = scratch.subdir("mnt")?;
-    let _mounted = cleanup::mount(&dir);
+    let point = MountPoint::new(scratch)?;
+    let dir = &point.dir;
     let output = run::capture_with(
-        run::cmd(finefs, ["mount"]).arg(&image).arg(&dir),
+        run::cmd(finefs, ["mount"]).arg(&image).arg(dir),
         b"",
         START_LIMIT,
     )?;
@@ -228,7 +228,7 @@ fn repaired_copy(finefs: &Path, scratch: &Scratch, compressed: &Path) -> Result<
         return Ok(format!("refused: {}", without_path(&line)));
     }
     let notes = output.both();
-    let is_read_only = rustix::fs::statvfs(&dir)?
+    let is_read_only = rustix::fs::statvfs(dir)?
         .f_flag
         .contains(rustix::fs::StatVfsMountFlags::RDONLY);
     let worked = if is_read_only {
@@ -243,9 +243,9 @@ fn repaired_copy(finefs: &Path, scratch: &Scratch, compressed: &Path) -> Result<
         );
         Ok(without_path(reason).to_owned())
     } else {
-        work_a_little(&dir)
+        work_a_little(dir)
     };
-    run::unmount(run::cmd(finefs, ["umount"]).arg(&dir), run::DEFAULT_LIMIT)?;
+    run::unmount(run::cmd(finefs, ["umount"]).arg(dir), run::DEFAULT_LIMIT)?;
     let worked = worked?;
     if is_read_only {
         ensure!(digest(&image)? == before, "the image was written");
@@ -376,9 +376,32 @@ fn info(finefs: &Path, image: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Where an image is mounted, which nothing else may be; unmounted on drop, or the next image would
+/// be judged by this one.
+struct MountPoint {
+    dir: PathBuf,
+    _entry: cleanup::Entry,
+}
+
+impl MountPoint {
+    fn new(scratch: &Scratch) -> Result<MountPoint> {
+        let dir = scratch.subdir("mnt")?;
+        let is_free = !cleanup::is_mounted(&dir);
+        ensure!(is_free, "{}: something is mounted here", dir.display());
+        let entry = cleanup::mount(&dir);
+        Ok(MountPoint { dir, _entry: entry })
+    }
+}
+
+impl Drop for MountPoint {
+    fn drop(&mut self) {
+        cleanup::force_unmount(&self.dir);
+    }
+}
+
 fn mount_and_walk(finefs: &Path, scratch: &Scratch, image: &Path) -> Result<String> {
-    let dir = scratch.subdir("mnt")?;
-    let _mounted = cleanup::mount(&dir);
+    let point = MountPoint::new(scratch)?;
+    let dir = &point.dir;
     let log = scratch.path().join("log");
     let limit = format!("--as={ADDRESS_SPACE}");
     let mut command = run::cmd(tools::program("prlimit"), [&limit, "--"]);
@@ -386,7 +409,7 @@ fn mount_and_walk(finefs: &Path, scratch: &Scratch, image: &Path) -> Result<Stri
         .arg(finefs)
         .args(["mount", "-f", "-o", "ro"])
         .arg(image)
-        .arg(&dir);
+        .arg(dir);
     let out = File::create(&log)?;
     command
         .stdin(Stdio::null())
@@ -410,7 +433,7 @@ fn mount_and_walk(finefs: &Path, scratch: &Scratch, image: &Path) -> Result<Stri
                 without_path(&expect_refusal(&output)?)
             ));
         }
-        if cleanup::is_mounted(&dir) {
+        if cleanup::is_mounted(dir) {
             break;
         }
         ensure!(
@@ -420,8 +443,8 @@ fn mount_and_walk(finefs: &Path, scratch: &Scratch, image: &Path) -> Result<Stri
         );
         std::thread::sleep(Duration::from_millis(5));
     }
-    let walked = walk_and_unmount(finefs, &dir, &mut server);
-    cleanup::force_unmount(&dir);
+    let walked = walk_and_unmount(finefs, dir, &mut server);
+    drop(point);
     ensure!(
         !said().contains("panicked"),
         "the server panicked:\n{}",
