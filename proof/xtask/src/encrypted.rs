@@ -2,8 +2,8 @@
 //!
 //! The tests of `crates/ext/tests/it/encrypted_with_key.rs` let the kernel fill and show images
 //! that finefs shows and fills, and pass over what the kernel has no cipher for. Here they run in a
-//! guest ([`crate::guest`]), whose kernel has Adiantum and ESSIV. It has no HCTR2, which is passed
-//! over here too.
+//! guest ([`crate::guest`]), whose kernel has Adiantum and ESSIV. It has no HCTR2 and no SM4, which
+//! are passed over here too; nothing else may be.
 
 use crate::guest::{Guests, Machine};
 use crate::report::Report;
