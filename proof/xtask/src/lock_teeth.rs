@@ -79,8 +79,10 @@ pub(crate) fn tooth(number: usize) -> bool {
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 /// Of a test as it is.
 const WHOLE_LIMIT: Duration = Duration::from_secs(600);
-/// A changed test that still runs after this hangs: nobody wakes its waiters.
+/// A changed test hangs that still runs after this, and after so many times what it takes as it is:
+/// nobody wakes its waiters.
 const HANG_LIMIT: Duration = Duration::from_secs(60);
+const HANG_TIMES: u32 = 5;
 
 /// Which changes are tried.
 #[derive(clap::Args)]
@@ -111,19 +113,23 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
         .collect();
     whole.sort_unstable();
     whole.dedup();
+    let mut took = BTreeMap::new();
     for (program, test) in whole {
         report.proof(&format!("lock-teeth/untouched {test} passes"), || {
             let place = package_copy(program.0);
             let output = run_test(&programs[&program], &place, test, None, WHOLE_LIMIT)?;
             let output = run::expect_ok(test, output)?;
             ensure!(output.stdout.contains("1 passed"), "{}", output.both());
+            took.insert((program, test), output.took);
             Ok(String::new())
         });
     }
     for (number, tooth) in wanted {
         report.proof(&format!("lock-teeth/{}", tooth.name), || {
             let (program, place) = (&programs[&tooth.program()], package_copy(tooth.tested));
-            let output = run_test(program, &place, &tooth.test, Some(number), HANG_LIMIT)?;
+            let untouched = took.get(&(tooth.program(), tooth.test.as_str()));
+            let limit = hang_limit(*untouched.context("its untouched test does not pass")?);
+            let output = run_test(program, &place, &tooth.test, Some(number), limit)?;
             if output.timed_out {
                 return Ok(format!("{} hangs", tooth.test));
             }
@@ -132,6 +138,11 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
         });
     }
     Ok(())
+}
+
+/// After which a changed test hangs that takes so long as it is.
+fn hang_limit(untouched: Duration) -> Duration {
+    HANG_LIMIT.max(untouched * HANG_TIMES)
 }
 
 /// All lists, one behind the other.
@@ -418,6 +429,13 @@ mod tests {
             (numbers(true), numbers(false)),
             (vec![1, 3], vec![0, 1, 2, 3])
         );
+    }
+
+    #[test]
+    fn a_test_that_takes_long_as_it_is_hangs_later() {
+        assert_eq!(hang_limit(Duration::from_secs(1)), HANG_LIMIT);
+        let long = Duration::from_secs(100);
+        assert_eq!(hang_limit(long), long * HANG_TIMES);
     }
 
     #[test]
