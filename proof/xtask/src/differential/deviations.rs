@@ -1,9 +1,11 @@
 //! Where finefs may differ from the kernel's ext4: one table, each row with its reason. Nothing
 //! else may differ.
 
+use super::clock::{Clock, Nanoseconds};
 use super::look::{Attributes, Entry, Relation};
 use super::operation::{NewTime, Operation, Step, Target, Whence, Who};
 use super::outcome::{Outcome, Value};
+use super::values::SECONDS;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -69,10 +71,11 @@ pub const TABLE: &[Deviation] = &[
         |seen| match seen {
             // Looking at a link is reading it.
             Seen::Field("atime", kernel, _, Relation::Again) => kernel.kind == FileType::Symlink,
-            Seen::Field("atime", kernel, _, Relation::Beside(clock)) => {
+            Seen::Field("atime", kernel, finefs, Relation::Beside(clock)) => {
                 use FileType::{Directory, RegularFile, Symlink};
                 matches!(kernel.kind, RegularFile | Symlink | Directory)
                     && clock.is_recent(kernel.atime)
+                    && may_lag(clock, kernel.atime, finefs.atime)
             }
             _ => false,
         },
@@ -135,7 +138,8 @@ pub const TABLE: &[Deviation] = &[
          server it does not know, and looks at modes and kinds before it asks",
         |seen| match seen {
             Seen::Outcome(_, Err(Errno::PERM), Err(told)) => {
-                matches!(*told, Errno::ACCESS | Errno::ISDIR | Errno::NOTDIR)
+                IS_LOCKED.load(Ordering::Relaxed)
+                    && matches!(*told, Errno::ACCESS | Errno::ISDIR | Errno::NOTDIR)
             }
             _ => false,
         },
@@ -277,6 +281,18 @@ pub const TABLE: &[Deviation] = &[
 ];
 
 type Ranges = [(u64, u64)];
+
+/// True when finefs may have this time for one that the kernel has read since: one of before, or,
+/// where only a later read came to it, of this run; one of after is one that somebody has set.
+fn may_lag(clock: &Clock, kernel: Nanoseconds, finefs: Nanoseconds) -> bool {
+    let seconds = finefs.div_euclid(1_000_000_000);
+    let is_set = || {
+        SECONDS
+            .iter()
+            .any(|known| Nanoseconds::from(*known) == seconds)
+    };
+    finefs <= kernel || clock.is_recent(finefs) || is_set()
+}
 
 /// True when each range of `less` is within one of `more`.
 fn are_within(less: &Ranges, more: &Ranges) -> bool {
@@ -431,8 +447,13 @@ pub fn allows_holes(kernel: &Entry, finefs: &Entry) -> bool {
     allows(&Seen::Holes(kernel, finefs))
 }
 
-/// True when a step may end like this.
-pub fn allows_outcome(step: &Step, kernel: &Outcome, finefs: &Outcome) -> bool {
+/// True while a step is judged of which something is immutable or append-only.
+static IS_LOCKED: AtomicBool = AtomicBool::new(false);
+
+/// True when a step may end like this. `is_locked`: something that it names, or the directory that
+/// this is in, is immutable or append-only.
+pub fn allows_outcome(step: &Step, kernel: &Outcome, finefs: &Outcome, is_locked: bool) -> bool {
+    IS_LOCKED.store(is_locked, Ordering::Relaxed);
     allows(&Seen::Outcome(step, kernel, finefs))
 }
 
@@ -443,4 +464,37 @@ pub fn met() -> Vec<(&'static str, u64)> {
         .zip(&MET)
         .map(|(row, met)| (row.name, met.load(Ordering::Relaxed)));
     each.filter(|(_, count)| *count > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::clock::now;
+    use super::super::operation::Bytes;
+    use super::*;
+
+    #[test]
+    fn another_error_is_only_told_of_what_flags_lock() {
+        let step = Step {
+            who: Who::First,
+            operation: Operation::Unlink {
+                path: Bytes::new("a/b"),
+            },
+        };
+        let (kernel, finefs) = (Err(Errno::PERM), Err(Errno::ACCESS));
+        assert!(allows_outcome(&step, &kernel, &finefs, true));
+        assert!(!allows_outcome(&step, &kernel, &finefs, false));
+        assert!(!allows_outcome(&step, &finefs, &kernel, true));
+    }
+
+    #[test]
+    fn a_time_of_reading_lags_and_is_not_made_up() {
+        const SECOND: Nanoseconds = 1_000_000_000;
+        let now = now();
+        let clock = Clock::new(now - 10 * SECOND, 0);
+        let kernel = now - 5 * SECOND;
+        for finefs in [5, now - 7 * SECOND, now - SECOND, SECOND << 32] {
+            assert!(may_lag(&clock, kernel, finefs), "{finefs}");
+        }
+        assert!(!may_lag(&clock, kernel, now + 100 * SECOND));
+    }
 }

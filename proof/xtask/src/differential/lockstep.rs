@@ -159,7 +159,8 @@ impl Lockstep {
             let _ = write!(last, "  = {}", shown(&kernel));
         }
         if !same(&kernel, &finefs) {
-            if deviations::allows_outcome(step, &kernel, &finefs) {
+            let is_locked = self.is_locked(step);
+            if deviations::allows_outcome(step, &kernel, &finefs, is_locked) {
                 for operation in deviations::amends(step) {
                     let who = Who::Root;
                     let _ = self.both(&Step { who, operation })?;
@@ -175,6 +176,24 @@ impl Lockstep {
         }
         self.touched(step, generator)?;
         Ok(kernel.is_ok())
+    }
+
+    /// True when something that the step names, a link to it, or the directory that it is in, is
+    /// immutable or append-only.
+    fn is_locked(&self, step: &Step) -> bool {
+        let root = self.kernel.root();
+        let mut paths = Vec::new();
+        for path in step.operation.paths() {
+            paths.extend([path.clone(), path.parent()]);
+            if let Ok(target) = rustix::fs::readlinkat(root, path.0.as_slice(), Vec::new()) {
+                let target = path.parent().join(target.as_bytes());
+                paths.extend([target.parent(), target]);
+            }
+        }
+        let slots = step.operation.slots().into_iter();
+        let mut open = slots.filter_map(|slot| self.kernel.slot(slot).ok());
+        paths.iter().any(|path| look::is_locked(root, &path.0))
+            || open.any(|fd| look::is_locked(fd, b""))
     }
 
     /// Does one step on both sides.

@@ -6,7 +6,7 @@ use super::execute::{contents, holes};
 use super::operation::Bytes;
 use super::outcome::{Outcome, Value, shown};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxAttributes, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,6 +54,14 @@ impl Attributes {
             ino: seen.stx_ino,
         })
     }
+}
+
+/// True of what is immutable or append-only: `path` below `fd`, or with an empty path `fd` itself.
+pub fn is_locked(fd: impl AsFd, path: &[u8]) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+    let seen = rustix::fs::statx(fd, path, flags, StatxFlags::empty());
+    let locks = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+    seen.is_ok_and(|seen| seen.stx_attributes.intersects(locks))
 }
 
 /// One field that differs.
