@@ -47,8 +47,8 @@ static LIST: Mutex<List> = Mutex::new(List {
 /// Set once the program was told to stop.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Does not return once the program was told to stop: whoever starts or ends something calls this,
-/// so that nothing new comes up behind the cleaning thread, which ends the program.
+/// Does not return once the program was told to stop: whoever starts or removes something calls
+/// this, so that nothing new comes up behind the cleaning thread, which ends the program.
 pub fn halt_if_interrupted() {
     while INTERRUPTED.load(Ordering::SeqCst) {
         std::thread::park();
@@ -114,12 +114,12 @@ pub fn remove_acl(file: &Path) {
 
 /// Asks the process groups that these lead to end, all at once, and kills what is left of them
 /// after a while: a proof that runs proofs must not keep them from cleaning up themselves.
-fn end_groups(pids: &[u32]) {
+fn end_groups(pids: &[u32], limit: Duration) {
     let leaders = pids.iter().filter_map(|pid| Pid::from_raw(*pid as i32));
     let asked: Vec<Pid> = leaders
         .filter(|leader| kill_process_group(*leader, Signal::TERM).is_ok())
         .collect();
-    let deadline = Instant::now() + END_LIMIT;
+    let deadline = Instant::now() + limit;
     for leader in asked {
         while test_kill_process_group(leader).is_ok() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));
@@ -151,6 +151,12 @@ pub(crate) fn has_group(pid: u32) -> bool {
 
 /// Starts the thread that undoes everything on SIGINT, SIGTERM and SIGHUP and exits with 130.
 pub fn install_signal_handler() -> Result<()> {
+    install_signal_handler_with(END_LIMIT)
+}
+
+/// The same where what was started has so long to end: [`CLEANUP_LIMIT`], if it has such a thread
+/// itself.
+pub fn install_signal_handler_with(end_limit: Duration) -> Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::spawn(move || {
@@ -159,16 +165,16 @@ pub fn install_signal_handler() -> Result<()> {
             INTERRUPTED.store(true, Ordering::SeqCst);
             // Twice: a thread may just have started something that was not on the list yet. It
             // starts nothing more.
-            undo_all();
+            undo_all(end_limit);
             std::thread::sleep(Duration::from_millis(300));
-            undo_all();
+            undo_all(end_limit);
             std::process::exit(130);
         }
     });
     Ok(())
 }
 
-fn undo_all() {
+fn undo_all(end_limit: Duration) {
     let things: Vec<Thing> = list()
         .things
         .iter()
@@ -178,7 +184,8 @@ fn undo_all() {
         Thing::Process(pid) => Some(*pid),
         _ => None,
     };
-    end_groups(&things.iter().filter_map(process).collect::<Vec<_>>());
+    let processes: Vec<u32> = things.iter().filter_map(process).collect();
+    end_groups(&processes, end_limit);
     for thing in things.into_iter().rev() {
         match thing {
             Thing::Process(_) => {}
@@ -256,6 +263,7 @@ pub struct Scratch {
 impl Scratch {
     /// Makes a fresh directory below `parent`.
     pub fn new_in(parent: &Path) -> Result<Self> {
+        halt_if_interrupted();
         std::fs::create_dir_all(parent)?;
         let path = tempfile::Builder::new()
             .prefix("finefs-prove-")
@@ -276,6 +284,7 @@ impl Scratch {
 
     /// A new, empty directory `name` inside.
     pub fn subdir(&self, name: &str) -> Result<PathBuf> {
+        halt_if_interrupted();
         let dir = self.path.join(name);
         std::fs::create_dir_all(&dir)?;
         Ok(dir)
@@ -312,7 +321,7 @@ mod tests {
         // As parents do: what has ended is no group any more only when it is waited for.
         let pids = [second.id(), first.id()];
         let both = std::thread::spawn(move || [second.wait(), first.wait()]);
-        end_groups(&pids);
+        end_groups(&pids, END_LIMIT);
         for status in both.join().unwrap() {
             assert_eq!(status.unwrap().code(), Some(7));
         }

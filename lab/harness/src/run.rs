@@ -205,6 +205,7 @@ pub struct Running {
 
 /// Starts `command` in a process group of its own.
 pub fn spawn(command: &mut Command) -> Result<Running> {
+    cleanup::halt_if_interrupted();
     let inner = command
         .process_group(0)
         .spawn()

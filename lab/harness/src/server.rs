@@ -151,6 +151,7 @@ impl Server {
 
     /// What is about to be mounted at the empty directory `dir`.
     fn not_yet_at(&self, dir: &Path) -> Result<Mount> {
+        cleanup::halt_if_interrupted();
         ensure!(
             !is_mounted(dir),
             "{}: something is mounted here",

@@ -265,6 +265,9 @@ fn run() -> Result<()> {
         Task::Worker(Worker::Unprivileged { source, mount }) => {
             return unprivileged::worker(&source, &mount);
         }
+        Task::Test(_) | Task::Check | Task::Demo(_) => {
+            cleanup::install_signal_handler_with(cleanup::CLEANUP_LIMIT)?;
+        }
         _ => cleanup::install_signal_handler()?,
     }
     match cli.command {

@@ -1,6 +1,7 @@
 //! Outcome lines: one per proof while it runs, and the summary at the end.
 
 use anyhow::Result;
+use finefs_harness::cleanup;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,12 @@ const HEAD: usize = 12;
 impl Report {
     /// Runs `proof`, prints how it went, and counts it. Returns true when it passed.
     pub fn proof(&mut self, name: &str, proof: impl FnOnce() -> Result<String>) -> bool {
+        cleanup::halt_if_interrupted();
         let started = Instant::now();
         let spinner = spinner(name);
         let outcome = proof();
+        // It has failed only because what it needs was ended.
+        cleanup::halt_if_interrupted();
         spinner.finish_and_clear();
         self.outcome(name, started.elapsed(), outcome)
     }
