@@ -13,6 +13,8 @@
 
 use anyhow::Result;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -298,6 +300,41 @@ impl Drop for Scratch {
     }
 }
 
+/// The environment variable that names a program's directory in memory, for files that would wait
+/// for the disk.
+pub const IN_MEMORY: &str = "FINEFS_IN_MEMORY";
+
+/// What is used where [`IN_MEMORY`] is not set; not every machine has it.
+pub const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Temporary directories for another program, on the disk and in memory. What it leaves there when
+/// it is killed, mounts too, goes with them.
+#[derive(Debug)]
+pub struct TempDirs {
+    /// Each with the variable that names it.
+    dirs: Vec<(&'static str, Scratch)>,
+}
+
+impl TempDirs {
+    /// Makes them. As in `/tmp`, every user may make files there.
+    pub fn new() -> Result<TempDirs> {
+        let mut dirs = vec![("TMPDIR", Scratch::new_in(&std::env::temp_dir())?)];
+        let memory = Path::new(SHARED_MEMORY);
+        if memory.is_dir() {
+            dirs.push((IN_MEMORY, Scratch::new_in(memory)?));
+        }
+        for (_, dir) in &dirs {
+            std::fs::set_permissions(dir.path(), Permissions::from_mode(0o1777))?;
+        }
+        Ok(TempDirs { dirs })
+    }
+
+    /// Tells a program of them, before it starts.
+    pub fn tell(&self, command: &mut Command) {
+        command.envs(self.dirs.iter().map(|(name, dir)| (name, dir.path())));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,5 +362,22 @@ mod tests {
         for status in both.join().unwrap() {
             assert_eq!(status.unwrap().code(), Some(7));
         }
+    }
+
+    #[test]
+    fn what_a_program_leaves_goes_with_its_directories() {
+        let dirs = TempDirs::new().unwrap();
+        let script = "for d in $TMPDIR $FINEFS_IN_MEMORY; do touch $d/left && stat -c %a $d; done";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).env_remove(IN_MEMORY);
+        dirs.tell(&mut shell);
+        let output = shell.output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let paths = dirs.dirs.iter().map(|(_, dir)| dir.path().to_owned());
+        let paths: Vec<PathBuf> = paths.collect();
+        assert!(paths.iter().all(|path| path.join("left").exists()));
+        assert_eq!(said, "1777\n".repeat(paths.len()));
+        drop(dirs);
+        assert!(!paths.iter().any(|path| path.exists()));
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::report::Report;
 use anyhow::{Result, ensure};
+use finefs_harness::cleanup::TempDirs;
 use finefs_harness::run;
 use finefs_harness::tools;
 use std::path::{Path, PathBuf};
@@ -72,10 +73,31 @@ fn simulator(given: Option<&Path>) -> Result<PathBuf> {
     Ok(tools::target_dir().join("release/finefs-crash"))
 }
 
-/// Refuses images of a kind that the simulator does not know, before anything runs.
-fn check_images(program: &Path, images: &[String]) -> Result<()> {
-    run::ok(run::cmd(program, ["--list"]).args(image_args(images)))?;
-    Ok(())
+/// The program, and where it puts what it shows to fsck.
+struct Simulator {
+    path: PathBuf,
+    dirs: TempDirs,
+}
+
+impl Simulator {
+    fn new(given: Option<&Path>) -> Result<Simulator> {
+        Ok(Simulator {
+            path: simulator(given)?,
+            dirs: TempDirs::new()?,
+        })
+    }
+
+    /// Refuses images of a kind that the simulator does not know, before anything runs.
+    fn check_images(&self, images: &[String]) -> Result<()> {
+        run::ok(run::cmd(&self.path, ["--list"]).args(image_args(images)))?;
+        Ok(())
+    }
+
+    fn seeded(&self, seed: u64) -> Command {
+        let mut command = run::cmd(&self.path, ["--seed", &seed.to_string()]);
+        self.dirs.tell(&mut command);
+        command
+    }
 }
 
 fn image_args(images: &[String]) -> impl Iterator<Item = &str> {
@@ -84,10 +106,10 @@ fn image_args(images: &[String]) -> impl Iterator<Item = &str> {
 
 /// Builds the simulator and lets devices fail and lie.
 pub fn run_faults(options: &FaultOptions, seed: u64, report: &mut Report) -> Result<()> {
-    let program = &simulator(None)?;
-    check_images(program, &options.image)?;
+    let program = &Simulator::new(None)?;
+    program.check_images(&options.image)?;
     report.proof("faults/errors are told, nothing synced is lost", || {
-        let mut command = seeded(program, seed);
+        let mut command = program.seeded(seed);
         command.args(["--only", "failing device", "--only", "lying device"]);
         if options.long {
             command.arg("--long");
@@ -103,10 +125,10 @@ pub fn run_faults(options: &FaultOptions, seed: u64, report: &mut Report) -> Res
 
 /// Builds the simulator and runs it: as it is, and with lying devices.
 pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
-    let program = &simulator(options.simulator.as_deref())?;
-    check_images(program, &options.image)?;
+    let program = &Simulator::new(options.simulator.as_deref())?;
+    program.check_images(&options.image)?;
     report.proof("crash/every state is right", || {
-        let mut command = seeded(program, seed);
+        let mut command = program.seeded(seed);
         if options.long {
             command.arg("--long");
         }
@@ -125,7 +147,7 @@ pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
         Ok(sum.to_owned())
     });
     report.proof("crash/over NBD every state is right", || {
-        let mut command = seeded(program, seed);
+        let mut command = program.seeded(seed);
         command.args(["--nbd", "--image", "ext4-4k", "--only", "sequences of 2"]);
         command.args(["--only", "threads", "--only", "records"]);
         if options.long {
@@ -143,7 +165,7 @@ pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
         ("reiserfs-1k", "--without-barrier", "Data="),
     ] {
         report.proof(&format!("crash/{lie} is found on {image}"), || {
-            let mut command = seeded(program, seed);
+            let mut command = program.seeded(seed);
             command.args([lie, "--quiet", "--image", image, "--only", "sequences of 2"]);
             if options.ci {
                 // Of fewer workloads hardly one shows the bytes of another file.
@@ -167,10 +189,6 @@ fn caught(sum: &str) -> u64 {
     let before = sum.split_once(" caught").map_or("", |(before, _)| before);
     let number = before.rsplit(' ').next().unwrap_or_default();
     number.parse().unwrap_or(0)
-}
-
-fn seeded(program: &Path, seed: u64) -> Command {
-    run::cmd(program, ["--seed", &seed.to_string()])
 }
 
 #[cfg(test)]

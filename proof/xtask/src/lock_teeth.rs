@@ -8,6 +8,7 @@
 
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
+use finefs_harness::cleanup::TempDirs;
 use finefs_harness::run;
 use finefs_harness::tools;
 use serde::Deserialize;
@@ -183,7 +184,9 @@ fn run_test(
     tooth: Option<usize>,
     limit: Duration,
 ) -> Result<run::Output> {
+    let dirs = TempDirs::new()?;
     let mut command = Command::new(program);
+    dirs.tell(&mut command);
     // In the copy: proptest writes down there what failed.
     command.arg(test).env_remove(CHOICE).current_dir(place);
     if let Some(number) = tooth {

@@ -2,6 +2,7 @@
 
 use crate::setup;
 use anyhow::{Context, Result, bail};
+use finefs_harness::cleanup::{Scratch, TempDirs};
 use finefs_harness::run;
 use finefs_harness::tools;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ pub fn wheel() -> Result<PathBuf> {
     let mut built = std::fs::read_dir(&wheels)?;
     let wheel = built.next().context("maturin has built no wheel")??;
     let wheel = wheel.path();
-    let site = tempfile::tempdir()?;
+    let site = Scratch::new_in(&std::env::temp_dir())?;
     let mut command = run::cmd(setup::python()?, ["-m", "zipfile", "-e"]);
     run::ok(command.arg(&wheel).arg(site.path()))?;
     test(site.path())?;
@@ -35,7 +36,7 @@ pub fn wheel() -> Result<PathBuf> {
 
 /// Builds the package as it is in a wheel, without maturin, and tests it; says how many passed.
 pub fn run() -> Result<String> {
-    let site = tempfile::tempdir()?;
+    let site = Scratch::new_in(&std::env::temp_dir())?;
     let package = tools::workspace().join("crates/python/python/finefs");
     run::ok(run::cmd("cp", ["-r"]).arg(package).arg(site.path()))?;
     // As a part of all with a test among it, whose features are those of the build of all tests:
@@ -58,11 +59,13 @@ pub fn run() -> Result<String> {
 
 /// Runs the tests against the package in `site`.
 fn test(site: &Path) -> Result<String> {
+    let dirs = TempDirs::new()?;
     let mut command = run::cmd(setup::python()?, ["-B", "-m", "pytest", "-q"]);
     command
         .args(["-p", "no:cacheprovider"])
         .arg(tools::workspace().join("crates/python/tests"))
         .env("PYTHONPATH", site);
+    dirs.tell(&mut command);
     let output = run::capture_with(&mut command, b"", LIMIT)?;
     if !output.status.success() {
         bail!("pytest:\n{}", output.both());

@@ -11,6 +11,7 @@ use crate::style;
 use crate::test_programs::{self, How, Program, counted, failed_tests, last_words};
 use crate::tsan;
 use anyhow::{Context, Result, ensure};
+use finefs_harness::cleanup::TempDirs;
 use finefs_harness::run;
 use finefs_harness::tools;
 use std::ffi::{OsStr, OsString};
@@ -518,10 +519,12 @@ fn as_root(program: &OsStr) -> Option<Command> {
 }
 
 fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<String> {
+    let dirs = TempDirs::new()?;
     let mut command = run::cargo(args);
     command
         .current_dir(tools::workspace())
         .envs(env.iter().copied());
+    dirs.tell(&mut command);
     let output = run::capture_with(&mut command, b"", BUILD_LIMIT)?;
     ensure!(
         output.status.success() && !output.timed_out,

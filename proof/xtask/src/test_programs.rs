@@ -5,6 +5,7 @@
 //! the directory of its package, as under cargo.
 
 use anyhow::{Context, Result, ensure};
+use finefs_harness::cleanup::TempDirs;
 use finefs_harness::run;
 use finefs_harness::tools;
 use serde::Deserialize;
@@ -138,9 +139,11 @@ impl Program {
         &self.path
     }
 
-    /// Runs it to its end.
+    /// Runs it to its end, with temporary directories of its own.
     pub fn output(&self, how: How<'_>) -> Result<run::Output> {
+        let dirs = TempDirs::new()?;
         let mut command = Command::new(&self.path);
+        dirs.tell(&mut command);
         command
             .args(how.filter)
             .envs(how.env.iter().copied())

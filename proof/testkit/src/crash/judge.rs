@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_harness::cleanup::{IN_MEMORY, SHARED_MEMORY};
 use finefs_sim::{Epoch, Image, ImageDevice, Limits, Recorded, RecordingDevice, Request};
 use tempfile::TempDir;
 
@@ -276,7 +277,8 @@ impl<'a> Judge<'a> {
 
 /// In memory where there is such a place: fsck waits for the disk.
 fn scratch() -> std::io::Result<TempDir> {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
+    let memory = std::env::var_os(IN_MEMORY).unwrap_or_else(|| SHARED_MEMORY.into());
+    tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir())
 }
 
 /// Opens and reads everything; what is used and what is free must add up.
