@@ -21,7 +21,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ use finefs_ext_disk::checksum::FsSeed;
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::mmp::{self, MmpBlock};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use finefs_namespace::Timestamp;
+use finefs_namespace::{Error, Timestamp};
 
 use crate::error::{MountError, MountErrorKind, disk_detail};
 
@@ -51,9 +51,24 @@ pub(crate) struct Mmp {
 
 struct Shared {
     place: Place,
+    /// What this mount has written last.
+    sequence: AtomicU32,
     orders: AtomicU8,
     is_writing: AtomicBool,
     is_lost: AtomicBool,
+}
+
+impl Shared {
+    /// Whether the block is this mount's still.
+    fn look(&self) -> finefs_namespace::Result<()> {
+        let kind = match self.place.read() {
+            Ok(block) if block.sequence() == self.sequence.load(Ordering::SeqCst) => return Ok(()),
+            Ok(block) => in_use(&block),
+            Err(kind) => kind,
+        };
+        let device = self.place.device.describe();
+        Err(Error::io(MountError { device, kind }))
+    }
 }
 
 /// Where the block lies, and how it is written.
@@ -379,7 +394,7 @@ impl Mmp {
         Mmp::acquire_with(device, superblock, block_size, second)
     }
 
-    fn acquire_with(
+    pub(crate) fn acquire_with(
         device: &Arc<dyn BlockDevice>,
         superblock: &Superblock,
         block_size: u32,
@@ -413,6 +428,7 @@ impl Mmp {
     fn start(place: Place, block: MmpBlock, update_seconds: u16) -> std::io::Result<Mmp> {
         let shared = Arc::new(Shared {
             place,
+            sequence: AtomicU32::new(block.sequence()),
             orders: AtomicU8::new(RUNNING),
             is_writing: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
@@ -440,10 +456,16 @@ impl Mmp {
         }
     }
 
-    /// Ends [`Mmp::pause`].
-    pub(crate) fn resume(&self) {
+    /// Ends [`Mmp::pause`], if nobody else has taken the file system over meanwhile.
+    pub(crate) fn resume(&self) -> finefs_namespace::Result<()> {
+        let was_paused = self.shared.orders.load(Ordering::SeqCst) == PAUSED;
+        if was_paused && let Err(error) = self.shared.look() {
+            self.shared.is_lost.store(true, Ordering::Release);
+            return Err(error);
+        }
         self.shared.orders.store(RUNNING, Ordering::SeqCst);
         self.wake();
+        Ok(())
     }
 
     /// Says that nobody has the file system any more. Waits until that is durable.
@@ -484,6 +506,9 @@ fn keep(shared: &Shared, mut block: MmpBlock, update_seconds: u16) {
         let due = written + place.seconds(update_seconds);
         let orders = shared.orders.load(Ordering::SeqCst);
         let now = Instant::now();
+        if shared.is_lost.load(Ordering::Acquire) {
+            return;
+        }
         if orders == PAUSED {
             std::thread::park();
             continue;
@@ -499,16 +524,14 @@ fn keep(shared: &Shared, mut block: MmpBlock, update_seconds: u16) {
         }
         // Whoever waited for as long as this took may have taken it over.
         let is_late = now.duration_since(written) > place.seconds(block.check_interval());
-        let is_ours = !is_late
-            || place
-                .read()
-                .is_ok_and(|found| found.sequence() == block.sequence());
+        let is_ours = !is_late || shared.look().is_ok();
         let next = match orders {
             STOPPED => mmp::SEQUENCE_CLEAN,
             _ => block.sequence() % mmp::SEQUENCE_MAX + 1,
         };
         block.set_sequence(next);
         let outcome = if is_ours {
+            shared.sequence.store(next, Ordering::SeqCst);
             place.write(&mut block)
         } else {
             Ok(())
@@ -620,7 +643,7 @@ mod tests {
         let paused = sequence(&device);
         std::thread::sleep(SECOND * 20);
         assert_eq!(sequence(&device), paused);
-        held.resume();
+        held.resume().expect("it is its own still");
         drop(held);
         assert_eq!(sequence(&device), mmp::SEQUENCE_CLEAN);
         drop(acquire(&device, &superblock).expect("it was freed"));
@@ -652,7 +675,9 @@ mod tests {
         let mut block = MmpBlock::clean(0, 5);
         block.set_sequence(123);
         device.write_at(3072, block.as_bytes()).expect("room");
-        held.resume();
+        // As a host that slept.
+        held.shared.orders.store(RUNNING, Ordering::SeqCst);
+        held.wake();
         let start = Instant::now();
         while !held.is_lost() {
             assert!(start.elapsed() < Duration::from_secs(20));

@@ -169,6 +169,12 @@ impl ExtStore {
         if self.state.is_read_only {
             return Err(Error::ReadOnly);
         }
+        self.may_write_out()
+    }
+
+    /// Whether what waits in memory may go to the device. Where nothing can be written nothing
+    /// waits.
+    fn may_write_out(&self) -> Result<()> {
         match &self.mmp {
             Some(mmp) if mmp.is_lost() => Err(Error::io("another host has mounted it (MMP)")),
             _ => Ok(()),
@@ -411,14 +417,18 @@ impl Store for ExtStore {
     }
 
     fn write_behind(&self, run: BlockRun) {
-        self.state.data.cache().write_behind(run);
+        if self.may_write_out().is_ok() {
+            self.state.data.cache().write_behind(run);
+        }
     }
 
     fn write_data(&self, runs: &[BlockRun]) -> Result<()> {
+        self.may_write_out()?;
         self.state.data.write_runs(runs)
     }
 
     fn write_back(&self) -> Result<()> {
+        self.may_write_out()?;
         self.state.data.write_back()
     }
 
@@ -642,7 +652,9 @@ impl Store for ExtStore {
 
     fn thaw(&self) -> Result<()> {
         self.may_write()?;
-        self.mmp.iter().for_each(Mmp::resume);
+        if let Some(mmp) = &self.mmp {
+            mmp.resume()?;
+        }
         mount::mark_thawed(&self.state)
     }
 
@@ -693,55 +705,4 @@ impl Store for ExtStore {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use finefs_block::{Access, FileDevice};
-
-    use super::*;
-
-    fn opened(features: &str, options: &ExtOptions) -> ExtStore {
-        let directory = tempfile::tempdir().expect("a directory");
-        let image = directory.path().join("image");
-        let made = Command::new("mke2fs")
-            .args(["-q", "-t", "ext4", "-b", "1024", "-O", features])
-            .arg(&image)
-            .arg("16M")
-            .status();
-        assert!(made.expect("mke2fs runs").success());
-        let device = FileDevice::open(&image, Access::ReadWrite).expect("it opens");
-        ExtStore::open(Arc::new(device), options).expect("it is sound")
-    }
-
-    /// Changed blocks wait in memory until they are durable, whether there is a journal or not.
-    #[test]
-    fn batches_are_bounded_without_a_journal_too() {
-        let small = ExtOptions {
-            buffer_bytes: 1 << 20,
-            ..ExtOptions::default()
-        };
-        let store = opened("^has_journal", &small);
-        let cost = store.batch_cost().expect("it is bounded");
-        assert_eq!(cost.blocks_max(), 8 << 10);
-        assert_eq!(store.geometry().batch_records, Some(8 << 10));
-        let filled = ExtOptions {
-            bulk_load: Some(crate::BulkLoad { seconds: 1 }),
-            ..small
-        };
-        assert!(opened("^has_journal", &filled).batch_cost().is_none());
-    }
-
-    /// A commit that panicked keeps the journal's writer: nothing may then be written past the log.
-    #[test]
-    fn without_its_writer_a_journaled_image_is_not_closed() {
-        let store = opened("has_journal", &ExtOptions::default());
-        let writer = store.state.take_journal().expect("it has one");
-        assert!(matches!(store.close(), Err(Error::Io(_))));
-        let mut superblock = store.state.superblock.lock().clone();
-        assert!(superblock.incompat().contains(Incompat::NEEDS_RECOVERY));
-        *store.state.journal.lock() = writer;
-        store.close().expect("it closes with its writer");
-        superblock = store.state.superblock.lock().clone();
-        assert!(!superblock.incompat().contains(Incompat::NEEDS_RECOVERY));
-    }
-}
+mod tests;
