@@ -122,6 +122,19 @@ impl Descriptor {
         }
     }
 
+    /// How long the tree of hashes is.
+    pub fn tree_bytes(&self) -> u64 {
+        let block_bytes = self.block_bytes as u64;
+        let per_block = block_bytes / self.algorithm.hash_bytes() as u64;
+        let (mut level, mut blocks) = (self.data_bytes.div_ceil(block_bytes), 0);
+        while level > 1 {
+            level = level.div_ceil(per_block);
+            blocks += level;
+        }
+        // It is shorter than the data.
+        blocks * block_bytes
+    }
+
     /// To take in the data of the file, in order.
     pub fn verifier(&self) -> Verifier<'_> {
         Verifier {

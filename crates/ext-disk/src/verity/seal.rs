@@ -55,6 +55,11 @@ impl Seal {
         })
     }
 
+    /// How long the tree of hashes will be.
+    pub fn tree_bytes(&self) -> u64 {
+        self.descriptor.tree_bytes()
+    }
+
     /// Where in the file it lies, and what lies there: whole clusters of blocks of the file system,
     /// the descriptor in the last ones. `read` reads the data from a place on.
     ///
@@ -144,7 +149,9 @@ mod tests {
                 bytes.copy_from_slice(&data[at as usize..][..bytes.len()]);
                 Ok::<(), ()>(())
             };
+            let tree = seal.tree_bytes().next_multiple_of(4096);
             let (place, bytes) = seal.build((4096, 16384), read).unwrap();
+            assert_eq!(bytes.len() as u64, (tree + 4096).next_multiple_of(16384));
             assert!(place >= length as u64 && place.is_multiple_of(PLACE_BYTES));
             assert!(bytes.len().is_multiple_of(16384));
             let end = bytes.len() - LENGTH_SIZE;

@@ -46,6 +46,9 @@ pub(crate) fn verify(
     if descriptor.data_bytes != size_bytes {
         return Err(broken("its size is not what was sealed"));
     }
+    if !has_tree(state, &descriptor, extents) {
+        return Err(broken("its size is more than it has hashes for"));
+    }
     let mut verifier = descriptor.verifier();
     let mut piece = Vec::new();
     let mut at = 0;
@@ -99,8 +102,33 @@ pub(crate) fn seal(
         signature,
     } = *parameters;
     let seal = Seal::new(size_bytes, algorithm, hashed, salt, signature);
-    seal.map_err(|_| Error::Invalid)?
-        .build((block_bytes as usize, cluster_bytes as usize), read)
+    let seal = seal.map_err(|_| Error::Invalid)?;
+    // A file of holes may be larger than the image.
+    let (free_blocks, _) = state.allocator.free_counts();
+    if seal.tree_bytes() / u64::from(block_bytes) >= free_blocks {
+        return Err(Error::NoSpace);
+    }
+    seal.build((block_bytes as usize, cluster_bytes as usize), read)
+}
+
+/// Whether all blocks of the tree are there, which is then not longer than the image: a hole is no
+/// hash. The work goes by the size, and so by what the image holds.
+fn has_tree(state: &ExtState, descriptor: &Descriptor, extents: &[Extent]) -> bool {
+    let block_bytes = u64::from(state.geometry.block_size);
+    let tree_bytes = descriptor.tree_bytes();
+    let Some(place) = descriptor.data_bytes.checked_next_multiple_of(PLACE_BYTES) else {
+        return false;
+    };
+    let Some(end) = place.checked_add(tree_bytes) else {
+        return false;
+    };
+    let (first, end) = (place / block_bytes, end.div_ceil(block_bytes));
+    let held = extents.iter().map(|extent| {
+        let (from, to) = (extent.logical.0.max(first), extent.end().0.min(end));
+        to.saturating_sub(from)
+    });
+    let tree_blocks = end - first;
+    tree_blocks <= state.geometry.blocks_count && held.sum::<u64>() == tree_blocks
 }
 
 fn broken(ino: Ino, what: &str) -> Error {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::image::{assert_clean, run};
+use crate::image::{assert_clean, debugfs, run};
 use crate::trial;
 use finefs_ext::OnError;
 use finefs_namespace::{
@@ -272,6 +272,77 @@ fn what_cannot_be_sealed_stays_as_it_is() {
         drop(namespace);
         assert_clean(&image);
     }
+}
+
+/// A file without data but for the descriptor of one of `size` bytes, in the block at `place`.
+fn of_size(directory: &Path, size: u64, place: u64) -> PathBuf {
+    let image = directory.join("image");
+    let mut command = Command::new("mke2fs");
+    command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", "verity"]);
+    run(command.arg(&image).arg("64M"));
+    let (caller, namespace) = (Caller::root(), trial::open_with(&image, OnError::Continue));
+    let root = namespace.root();
+    let file = namespace.create_file(&caller, root, b"sealed", 0o600);
+    let ino = file.unwrap().ino;
+    let mut block = vec![0; 4096];
+    block[..3].copy_from_slice(&[1, 1, 12]);
+    block[8..16].copy_from_slice(&size.to_le_bytes());
+    block[4092..].copy_from_slice(&256_u32.to_le_bytes());
+    namespace.write(ino, place, &block).unwrap();
+    namespace.forget(ino, 1);
+    namespace.shut_down().unwrap();
+    drop(namespace);
+    let request = format!("sif sealed size {size}\nsif sealed flags 0x180000\n");
+    debugfs(&image, &request);
+    image
+}
+
+/// What a read costs goes by what is on the image.
+#[test]
+fn a_size_whose_tree_is_not_there_is_no_work() {
+    let (many, tree) = (1 << 42, (1 << 35) + (1 << 29));
+    for (size, place) in [(1 << 62, 0), (1 << 62, 65536), (many, many + tree)] {
+        let directory = tempfile::tempdir().unwrap();
+        let image = of_size(directory.path(), size, place);
+        let (namespace, ino) = open(&image);
+        let read = namespace.read(ino, 0, &mut [0; 100]);
+        let named = format!("inode {ino}: verity");
+        assert!(
+            matches!(&read, Err(Error::Io(what)) if what.contains(&named)),
+            "{size} {place}: {read:?}"
+        );
+        namespace.forget(ino, 1);
+        namespace.shut_down().unwrap();
+    }
+}
+
+#[test]
+fn what_seals_a_file_must_have_room_before_anything_is_hashed() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    let mut command = Command::new("mke2fs");
+    command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", "verity"]);
+    run(command.arg(&image).arg("64M"));
+    let (caller, namespace) = (Caller::root(), trial::open_with(&image, OnError::Continue));
+    let root = namespace.root();
+    let file = namespace.create_file(&caller, root, b"sparse", 0o600);
+    let ino = file.unwrap().ino;
+    let sized = |size| SetAttributes {
+        size_bytes: Some(size),
+        ..SetAttributes::default()
+    };
+    let large = sized(1 << 42);
+    namespace.set_attributes(&caller, ino, &large).unwrap();
+    let parameters = SealParameters::default();
+    let sealed = namespace.seal(&caller, ino, &parameters);
+    assert_eq!(sealed, Err(Error::NoSpace));
+    let small = sized(1 << 24);
+    namespace.set_attributes(&caller, ino, &small).unwrap();
+    namespace.seal(&caller, ino, &parameters).unwrap();
+    namespace.forget(ino, 1);
+    namespace.shut_down().unwrap();
+    drop(namespace);
+    assert_clean(&image);
 }
 
 /// A change that waits while a file is sealed comes too late, whatever it is.
