@@ -6,7 +6,7 @@ use finefs_ext_disk::fscrypt::{Context, Policy, TARGET_HEADER_SIZE};
 use finefs_namespace::{Error, FileFlags, FileKind, Ino, Result};
 
 use crate::apply;
-use crate::crypt::{Keyring, KnownFile, Protection};
+use crate::crypt::{Keyring, KnownFile, Presence, Protection};
 use crate::load::encryption;
 use crate::state::{ExtState, disk_ino};
 
@@ -27,12 +27,12 @@ pub(crate) fn begin(
     let has_context = FileFlags::ENCRYPTED.inherited_by(kind) == FileFlags::ENCRYPTED;
     let dir = match has_context {
         true => encryption::known(state, keyring, dir)?,
-        false => KnownFile::PLAIN,
+        false => KnownFile::plain(Presence::New),
     };
     let (Protection::Open(_), Some(Context::Current { policy, .. })) =
         (&dir.protection, &dir.context)
     else {
-        keyring.note(ino, KnownFile::PLAIN);
+        keyring.note(ino, KnownFile::plain(Presence::New));
         return Ok(());
     };
     let nonce = match state.bulk_load {
@@ -59,12 +59,17 @@ pub(crate) fn begin_directory(state: &ExtState, dir: Ino, xattrs: &[(&[u8], &[u8
         Some(_) => keyring.repeatable_nonce(dir, 0),
         None => random_nonce()?,
     };
+    let before = keyring.known(dir);
     note_new(keyring, dir, FileKind::Directory, (policy, nonce))?;
     let is_open = || match encryption::protection(state, dir)? {
         Protection::Open(_) => apply::check_xattrs(state, dir, None, xattrs).map(|_| ()),
         Protection::Plain | Protection::Locked => Err(Error::NoKey),
     };
-    is_open().inspect_err(|_| keyring.forget(dir))
+    is_open().inspect_err(|_| {
+        keyring.forget(dir);
+        // It may not be on the image yet.
+        before.into_iter().for_each(|file| keyring.note(dir, file));
+    })
 }
 
 fn note_new(
@@ -78,7 +83,7 @@ fn note_new(
     let file = KnownFile {
         protection: keyring.protection(&context, disk_ino(ino)?.0, is_regular),
         context: Some(context),
-        is_new: true,
+        presence: Presence::New,
     };
     keyring.note(ino, file);
     Ok(())

@@ -162,7 +162,17 @@ pub(crate) fn commit(
     let outcome = changes.settle(&mut commit.space, &mut commit.table, format.now);
     commit.space.note(outcome);
     settle_quotas(state, batch.generation);
-    commit.finish(threads)
+    let outcome = commit.finish(threads);
+    if matches!(outcome, Ok(_) | Err(Error::NoSpace))
+        && let Some(keyring) = &state.keyring
+    {
+        // The number of one that is gone may be another's by now.
+        let is_new =
+            |change: &&Box<InodeChange>| change.is_created && change.link_state != LinkState::Freed;
+        let created = batch.inodes.iter().filter(is_new);
+        keyring.settle(created.map(|change| change.ino));
+    }
+    outcome
 }
 
 /// Makes the quota files say that ids have this, durably. Nothing else is under way.

@@ -13,6 +13,7 @@ use finefs_namespace::{Charge, Error, Ino, Result};
 use super::inode::{InodeEdit, InodeTable};
 use super::space::Space;
 use super::value_inode::{self, Changes as Counts, Stored};
+use crate::crypt::Presence;
 use crate::error::at;
 use crate::state::ExtState;
 use crate::sync::MutexGuard;
@@ -294,7 +295,9 @@ fn charge_of(state: &ExtState, attribute: &Owned) -> Charge {
 /// The encryption context of an inode that is not on the device yet.
 fn new_context(state: &ExtState, ino: Ino) -> Option<Owned> {
     let file = state.keyring.as_ref()?.known(ino)?;
-    let context = file.context.filter(|_| file.is_new)?;
+    let context = file
+        .context
+        .filter(|_| file.presence != Presence::OnImage)?;
     Some(Owned::context(context.bytes()?.to_vec()))
 }
 

@@ -4,7 +4,8 @@
 //! # Data model
 //! A file's context names a master key; the file's own key follows from that and from the nonce of
 //! the context. [`Keyring`] holds the master keys and, of files that were used, the ciphers: for a
-//! file that comes to be from before its first commit on, when nothing of it is on the image yet.
+//! file that comes to be from before its first commit on, when nothing of it is on the image yet,
+//! and at least until that has put it there.
 //!
 //! | Module | What |
 //! |---|---|
@@ -120,22 +121,35 @@ pub(crate) enum Protection {
     Open(Arc<FileCipher>),
 }
 
+/// Whether the image says what is known of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Presence {
+    /// Not yet: the inode may be blank, or that of an earlier use of the number.
+    New,
+    /// A commit is about to put it there.
+    Taken,
+    /// It does: what is known may be forgotten, to be looked at again.
+    OnImage,
+}
+
 /// What is known of a file.
 #[derive(Clone)]
 pub(crate) struct KnownFile {
     pub protection: Protection,
     /// Of one that is encrypted.
     pub context: Option<Context>,
-    /// The context is not on the image yet.
-    pub is_new: bool,
+    pub presence: Presence,
 }
 
 impl KnownFile {
-    pub const PLAIN: KnownFile = KnownFile {
-        protection: Protection::Plain,
-        context: None,
-        is_new: false,
-    };
+    /// One that is not encrypted.
+    pub fn plain(presence: Presence) -> KnownFile {
+        KnownFile {
+            protection: Protection::Plain,
+            context: None,
+            presence,
+        }
+    }
 }
 
 /// See the module's head.
@@ -153,6 +167,11 @@ pub(crate) struct Keyring {
 #[derive(Default)]
 struct Files {
     known: HashMap<Ino, KnownFile>,
+    /// With so many known those that the image says are forgotten: twice as many as it did not
+    /// say of the last time, so that who makes many files does not look through all for each.
+    known_max: usize,
+    /// Whose contexts a commit is about to put on the image.
+    taken: Vec<Ino>,
     /// The policies that were said not to be followed.
     told: HashSet<[u8; 16]>,
 }
@@ -181,22 +200,53 @@ impl Keyring {
         self.files.read().known.get(&ino).cloned()
     }
 
-    /// Notes what is known of a file now. What is on the image may be forgotten, to be looked at
-    /// again.
+    /// Notes what is known of a file now. What the image says does not take the place of what it
+    /// is to say.
     pub fn note(&self, ino: Ino, file: KnownFile) {
-        let known = &mut self.files.write().known;
-        if known.len() >= FILES_MAX {
-            known.retain(|_, file| file.is_new);
+        let mut files = self.files.write();
+        let files = &mut *files;
+        if files.known.len() >= files.known_max.max(FILES_MAX) {
+            (files.known).retain(|_, file| file.presence != Presence::OnImage);
+            files.known_max = 2 * files.known.len();
         }
-        known.insert(ino, file);
+        match file.presence {
+            Presence::OnImage => drop(files.known.entry(ino).or_insert(file)),
+            _ => drop(files.known.insert(ino, file)),
+        }
     }
 
     /// The context of a file that comes to be, to be put on the image.
     pub fn take_new(&self, ino: Ino) -> Option<Context> {
         let mut files = self.files.write();
-        let file = files.known.get_mut(&ino).filter(|file| file.is_new)?;
-        file.is_new = false;
-        file.context
+        let files = &mut *files;
+        let is_new = |file: &&mut KnownFile| file.presence == Presence::New;
+        let file = files.known.get_mut(&ino).filter(is_new)?;
+        let context = file.context?;
+        file.presence = Presence::Taken;
+        files.taken.push(ino);
+        Some(context)
+    }
+
+    /// A commit has put on the image, or in the buffers before it, these files, which are new, and
+    /// all contexts that were taken for it.
+    pub fn settle(&self, created: impl Iterator<Item = Ino>) {
+        let mut files = self.files.write();
+        let files = &mut *files;
+        for ino in std::mem::take(&mut files.taken) {
+            if let Some(file) = files.known.get_mut(&ino)
+                && file.presence == Presence::Taken
+            {
+                file.presence = Presence::OnImage;
+            }
+        }
+        for ino in created {
+            // A directory may have come to be encrypted since.
+            if let Some(file) = files.known.get_mut(&ino)
+                && file.context.is_none()
+            {
+                file.presence = Presence::OnImage;
+            }
+        }
     }
 
     /// A nonce for a new file that is the same when the same is done again: for images that are

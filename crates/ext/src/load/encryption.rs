@@ -8,7 +8,7 @@ use finefs_ext_disk::xattr::{NameIndex, XattrRegion, XattrValue};
 use finefs_namespace::{Error, Ino, Result};
 
 use super::{checked, xattr};
-use crate::crypt::{FileCipher, Keyring, KnownFile, Protection};
+use crate::crypt::{FileCipher, Keyring, KnownFile, Presence, Protection};
 use crate::error::at;
 use crate::state::{ExtState, disk_ino};
 
@@ -61,10 +61,10 @@ pub(crate) fn known_by<B: AsRef<[u8]>>(
             KnownFile {
                 protection: keyring.protection(&context, disk_ino(ino)?.0, is_regular),
                 context: Some(context),
-                is_new: false,
+                presence: Presence::OnImage,
             }
         }
-        false => KnownFile::PLAIN,
+        false => KnownFile::plain(Presence::OnImage),
     };
     keyring.note(ino, file.clone());
     Ok(file)

@@ -30,6 +30,7 @@ mod large_values;
 mod marks;
 mod memory_account;
 mod mixed_maps;
+mod new_encrypted;
 mod orphan_faults;
 mod quota_room;
 mod quota_values;

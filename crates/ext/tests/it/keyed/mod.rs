@@ -125,25 +125,7 @@ impl World {
     }
 
     pub fn open(&self, access: Access, keys: &[&[u8]]) -> Namespace {
-        trial::keep_messages();
-        let device = Arc::new(FileDevice::open(&self.image, access).unwrap());
-        let options = ExtOptions {
-            is_read_only: access == Access::ReadOnly,
-            keys: keys
-                .iter()
-                .map(|raw| MasterKey::new(raw).unwrap())
-                .collect(),
-            ..ExtOptions::default()
-        };
-        let store = ExtStore::open(device, &options).unwrap();
-        let is_read_only = access == Access::ReadOnly;
-        assert_eq!(
-            store.geometry().is_read_only,
-            is_read_only,
-            "{:?}",
-            store.notes()
-        );
-        Namespace::without_thread(Arc::new(store), Options::default()).unwrap()
+        open_image(&self.image, access, keys)
     }
 
     pub fn check(&self) {
@@ -165,6 +147,29 @@ impl World {
         walk(&namespace, find(&namespace, b"d"), b"d", &mut tree);
         tree
     }
+}
+
+/// An image with these keys.
+pub fn open_image(image: &Path, access: Access, keys: &[&[u8]]) -> Namespace {
+    trial::keep_messages();
+    let device = Arc::new(FileDevice::open(image, access).unwrap());
+    let options = ExtOptions {
+        is_read_only: access == Access::ReadOnly,
+        keys: keys
+            .iter()
+            .map(|raw| MasterKey::new(raw).unwrap())
+            .collect(),
+        ..ExtOptions::default()
+    };
+    let store = ExtStore::open(device, &options).unwrap();
+    let is_read_only = access == Access::ReadOnly;
+    assert_eq!(
+        store.geometry().is_read_only,
+        is_read_only,
+        "{:?}",
+        store.notes()
+    );
+    Namespace::without_thread(Arc::new(store), Options::default()).unwrap()
 }
 
 pub fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {
