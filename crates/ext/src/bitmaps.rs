@@ -13,6 +13,12 @@ use crate::error::at;
 use crate::group::DescRead;
 use crate::state::ExtState;
 
+/// So many blocks a block map gets at once: a run that fits one block of pointers needs few of them
+/// (see `apply::reservation`).
+pub(crate) fn block_map_run_max(block_size: u32) -> u64 {
+    u64::from(block_size / 4)
+}
+
 /// The bitmaps on the device, as the last commit left them.
 impl BitmapSource for ExtState {
     fn describe(&self) -> String {
@@ -24,11 +30,10 @@ impl BitmapSource for ExtState {
     }
 
     fn run_max(&self) -> u64 {
-        // A run that fits one block of pointers needs few of them: see `apply::reservation`.
         if self.groups.has_extents() {
             u64::MAX
         } else {
-            u64::from(self.geometry.block_size / 4)
+            block_map_run_max(self.geometry.block_size)
         }
     }
 

@@ -19,6 +19,7 @@ use finefs_namespace::{
 };
 
 use crate::apply::ImageCost;
+use crate::bitmaps::block_map_run_max;
 use crate::crypt::FileCipher;
 use crate::damage;
 use crate::error::{MountError, detail};
@@ -204,11 +205,15 @@ fn geometry(state: &ExtState, journal_blocks: Option<u64>) -> Geometry {
     };
     let block_bytes = u64::from(block_size);
     let mapped_max = indirect::dense_blocks_max(block_size, sectors_max / (block_bytes / 512));
-    let old_form = InodeForm::of_size(match indirect::reaches(state.geometry.blocks_count) {
+    let mapped_max_bytes = match indirect::reaches(state.geometry.blocks_count) {
         true => mapped_max * block_bytes,
         // A block for them may lie where they cannot point: they are emptied and removed only.
         false => 0,
-    });
+    };
+    let old_form = InodeForm {
+        run_max_blocks: block_map_run_max(block_size),
+        ..InodeForm::of_size(mapped_max_bytes)
+    };
     // Logical blocks have 32 bits; the last number stays free.
     let cluster_blocks = u64::from(state.geometry.cluster_ratio);
     let blocks_max = u64::from(u32::MAX).min(sectors_max / (block_bytes / 512));

@@ -29,6 +29,7 @@ const DIRECT_ALIGNMENT_BYTES: u32 = 512;
 const OLD_FORM: InodeForm = InodeForm {
     size_max_bytes: i32::MAX as u64,
     owner_max: u16::MAX as u32,
+    run_max_blocks: u64::MAX,
     has_xattrs: false,
     has_flags: false,
 };
@@ -124,6 +125,7 @@ fn geometry(mounted: &Mounted, capacity: Option<usize>) -> Geometry {
         KeyVersion::V3_6 => InodeForm {
             size_max_bytes: map::BLOCKS_MAX * u64::from(block_size),
             owner_max: ID_MAX,
+            run_max_blocks: u64::MAX,
             has_xattrs: mounted.xattrs.is_some(),
             has_flags: mounted.has_attributes,
         },

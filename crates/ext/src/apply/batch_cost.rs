@@ -124,11 +124,15 @@ impl ImageCost {
         gone + 3 * change.value_changes + change.value_bytes / self.block_bytes
     }
 
+    fn pointers_per_block(&self) -> u64 {
+        u64::from(indirect::pointers_per_block(self.block_bytes as u32))
+    }
+
     /// Blocks of the tree of a file's mapping.
     fn of_mapping(&self, change: &InodeFootprint) -> u64 {
         let per_leaf = match self.has_extents {
             true => u64::from(extent::capacity(self.block_bytes as usize)),
-            false => u64::from(indirect::pointers_per_block(self.block_bytes as u32)),
+            false => self.pointers_per_block(),
         };
         // Of an older file whose size stays, the tree may be of any size.
         let unknown = if change.is_created { 0 } else { u64::MAX };
@@ -143,7 +147,13 @@ impl ImageCost {
             return 0;
         }
         let leaves = 1 + size_blocks / per_leaf;
-        (TREE_BLOCKS * changes).min(leaves + TREE_BLOCKS)
+        // Adjacent blocks are one change, for which a block map has a pointer each; an older file
+        // may have one wherever there are extents.
+        let pointers = match change.is_created && self.has_extents {
+            true => 0,
+            false => change.mapped_blocks / self.pointers_per_block(),
+        };
+        (TREE_BLOCKS * changes + pointers).min(leaves + TREE_BLOCKS)
     }
 }
 
@@ -250,6 +260,7 @@ mod tests {
         value_bytes: 0,
         map_changes: 0,
         mapped_end: LogicalBlock(0),
+        mapped_blocks: 0,
     };
 
     fn own_blocks(change: &InodeFootprint) -> u64 {
@@ -301,6 +312,32 @@ mod tests {
         assert!(cost.of_inode(&mapped(13)).own_blocks > 0);
         assert!(mapping_fits_inode(12 * 4096, 12, 4096, true));
         assert!(!mapping_fits_inode(12 * 4096 + 1, 12, 4096, true));
+    }
+
+    #[test]
+    fn adjacent_blocks_count_where_each_has_a_pointer() {
+        let appended = InodeFootprint {
+            is_created: false,
+            map_changes: 1,
+            mapped_end: LogicalBlock(32_768),
+            mapped_blocks: 32_768,
+            ..NEW
+        };
+        assert_eq!(own_blocks(&appended), TREE_BLOCKS + 32);
+        let created = InodeFootprint {
+            is_created: true,
+            ..appended
+        };
+        assert_eq!(own_blocks(&created), 0);
+        let cost = ImageCost {
+            has_extents: false,
+            ..COST
+        };
+        let mapped = InodeFootprint {
+            size_bytes: Some(32_768 * 4096),
+            ..created
+        };
+        assert_eq!(cost.of_inode(&mapped).own_blocks, TREE_BLOCKS + 32);
     }
 
     #[test]

@@ -90,10 +90,17 @@ fn blocks_for(state: &ExtState, plan: Plan, has_extents: bool) -> u64 {
         Plan::AddEntry { .. } => 2,
         Plan::NewDirectory => 1,
         Plan::NewSymlink { length_bytes } => u64::from(length_bytes as usize > FAST_SYMLINK_MAX),
-        // Block maps: a run that fits one indirect block (see `BitmapSource::run_max`) can touch
+        // Block maps: a run that fits one indirect block (see `block_map_run_max`) can touch
         // two of them, two double ones, and the triple one. A file may have holes anywhere, so that
         // the upper ones are no rarer than the lower.
-        Plan::Mapping { extents, .. } => extents.saturating_mul(if has_extents { 1 } else { 5 }),
+        Plan::Mapping {
+            extents,
+            is_old_form,
+            ..
+        } => {
+            let is_block_mapped = is_old_form || !has_extents;
+            extents.saturating_mul(if is_block_mapped { 5 } else { 1 })
+        }
         Plan::Split { extents } => match has_extents {
             true => extents,
             // A block map has a pointer for each block, and nothing to split.

@@ -87,3 +87,53 @@ fn a_block_mapped_file_gets_no_unwritten_blocks() {
     assert!(content[..5000].iter().all(|byte| *byte == 7));
     assert!(content[5000..].iter().all(|byte| *byte == 0));
 }
+
+/// Each block of a file that lies far from the others can take a pointer block of each level.
+#[test]
+fn a_block_mapped_file_reserves_its_pointer_blocks() {
+    const BLOCK: u64 = 1024;
+    let dir = tempfile::tempdir().unwrap();
+    let (image, source) = (dir.path().join("image"), dir.path().join("source"));
+    std::fs::create_dir(&source).unwrap();
+    let names = ["a", "b", "c", "d"];
+    for name in names {
+        std::fs::write(source.join(name), b"old").unwrap();
+    }
+    let (image_name, source_name) = (image.to_str().unwrap(), source.to_str().unwrap());
+    let made = ["-q", "-t", "ext3", "-b", "1024", "-m", "0", "-d"];
+    run(
+        "mke2fs",
+        &[&made[..], &[source_name, image_name, "16M"]].concat(),
+    );
+    run("tune2fs", &["-O", "extent", image_name]);
+
+    let namespace = open(&image);
+    let (caller, root) = (Caller::root(), namespace.root());
+    let new = namespace.create_file(&caller, root, b"new", 0o644);
+    let new = new.unwrap().ino;
+    let filled = (namespace.statfs().blocks_free - 2000) * BLOCK;
+    let extend = AllocateMode::Extend;
+    namespace.allocate(new, extend, 0, filled).unwrap();
+    namespace.sync().unwrap();
+    let old = names.map(|name| {
+        let found = namespace.lookup(&caller, root, name.as_bytes());
+        found.unwrap().ino
+    });
+    // A double indirect block of its own for each.
+    let places = (1..=255_u64).flat_map(|place| old.map(|ino| (ino, place * 65_536 * BLOCK)));
+    let mut written = 0;
+    for (ino, place) in places {
+        match namespace.write(ino, place, b"far") {
+            Ok(_) => written += 1,
+            Err(error) => {
+                assert_eq!(error, Error::NoSpace);
+                break;
+            }
+        }
+    }
+    assert!(written > 300, "{written}");
+    namespace.sync().unwrap();
+    namespace.shut_down().unwrap();
+    drop(namespace);
+    run("e2fsck", &["-fn", image_name]);
+}

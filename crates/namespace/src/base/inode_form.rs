@@ -14,6 +14,9 @@ pub struct InodeForm {
     pub size_max_bytes: u64,
     /// Largest number of an owner, user or group; a larger one is EINVAL, as in Linux's reiserfs.
     pub owner_max: u32,
+    /// A write takes so many blocks in one run at most: what reserves for a run
+    /// ([`Plan::Mapping`](crate::Plan::Mapping)) goes by that.
+    pub run_max_blocks: u64,
     /// It can have extended attributes; else one that is set is EOPNOTSUPP.
     pub has_xattrs: bool,
     /// It keeps flags ([`FileFlags`]); else one that is set is EOPNOTSUPP.
@@ -26,6 +29,7 @@ impl InodeForm {
         InodeForm {
             size_max_bytes,
             owner_max: ID_MAX,
+            run_max_blocks: u64::MAX,
             has_xattrs: true,
             has_flags: true,
         }

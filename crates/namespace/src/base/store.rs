@@ -282,6 +282,8 @@ pub struct InodeFootprint {
     pub map_changes: u64,
     /// The end of what is mapped anew.
     pub mapped_end: LogicalBlock,
+    /// Blocks that are mapped anew, however few changes that takes.
+    pub mapped_blocks: u64,
 }
 
 /// What [`BatchCost::of_inode`] tells.
@@ -329,6 +331,9 @@ pub enum Plan {
         /// Blocks of the hole between them and what is mapped before, if nothing was mapped behind;
         /// 0 but where [`Geometry::maps_holes`] is true.
         hole: u64,
+        /// The file is [`InodeImage::is_old_form`]; each run is of
+        /// [`InodeForm::run_max_blocks`] at most.
+        is_old_form: bool,
     },
     /// Up to `extents` extents are split, as a part of them is freed or converted. That frees
     /// space, or uses what was allocated before, so it must work where no other plan finds space.

@@ -35,6 +35,7 @@ pub(super) struct InodeDelta {
     pub map: SmallVec<[MapDelta; 1]>,
     /// The end of what was mapped anew.
     mapped_end: LogicalBlock,
+    mapped_blocks: u64,
     rare: Option<Box<Rare>>,
     /// Names that it got here, if it was made here. One that it got twice is here twice.
     pub names: SmallVec<[GivenName; 1]>,
@@ -101,6 +102,7 @@ impl InodeDelta {
             linked: None,
             map: SmallVec::new(),
             mapped_end: LogicalBlock(0),
+            mapped_blocks: 0,
             rare: None,
             names: SmallVec::new(),
             reserved_blocks: 0,
@@ -166,6 +168,7 @@ impl InodeDelta {
     fn map_change(&mut self, sequence: u64, change: MapChange) {
         if let MapChange::Map(extent) = change {
             self.mapped_end = self.mapped_end.max(extent.end());
+            self.mapped_blocks += extent.length;
         }
         // With what lies between them elsewhere they must not be joined.
         if let Some(last) = self.map.last_mut()
@@ -212,6 +215,7 @@ impl InodeDelta {
             value_bytes: rare.map_or(0, |rare| rare.value_bytes),
             map_changes: self.map.len() as u64,
             mapped_end: self.mapped_end,
+            mapped_blocks: self.mapped_blocks,
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::access::access_time::AtimeUpdate;
 use crate::access::permission::{check_mutable, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
-use crate::base::store::{ContentPlace, Extent, ExtentState, MapChange, Plan};
+use crate::base::store::{ContentPlace, Extent, ExtentState, MapChange};
 use crate::base::types::{Ino, LogicalBlock, SECTOR_BYTES};
 use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
@@ -455,7 +455,7 @@ impl Namespace {
             done += length;
         }
         let hole = pending.hole_before(file.extents, guard);
-        let reservation = self.reserve_mapping(pending.extents.len(), hole, converted.len())?;
+        let reservation = pending.reserve(hole, converted.len())?;
 
         let changes_map = !pending.extents.is_empty() || !converted.is_empty();
         let over = Over::of(changes_map || end > file.inode.size_bytes());
@@ -625,23 +625,15 @@ impl Namespace {
         self.log_times(times);
     }
 
-    /// Reserves what it takes to map so many new runs, behind a hole, and to split extents so many
-    /// times.
+    /// Reserves what it takes to map so many new runs into a file of the new form, behind a hole,
+    /// and to split extents so many times.
     pub(crate) fn reserve_mapping(
         &self,
         runs: usize,
         hole: u64,
         splits: usize,
     ) -> Result<Reservation<'_>> {
-        let runs = (runs > 0).then_some(Plan::Mapping {
-            extents: runs as u64,
-            hole,
-        });
-        let splits = (splits > 0).then_some(Plan::Split {
-            extents: splits as u64,
-        });
-        let plans: SmallVec<[Plan; 2]> = runs.into_iter().chain(splits).collect();
-        self.reserve(&plans)
+        self.reserve_runs((runs, false), hole, splits)
     }
 
     /// Writes zeros over `from..to` where written blocks lie there, both in the same block or `to`

@@ -124,7 +124,7 @@ impl Namespace {
         mut pending: Pending<'_>,
         guard: &Guard,
     ) -> Result<()> {
-        let reservation = self.reserve_mapping(pending.extents.len(), 0, SPLITS)?;
+        let reservation = pending.reserve(0, SPLITS)?;
         for extent in &pending.extents {
             if extent.state == ExtentState::Written {
                 self.copy_blocks(old, extent)?;

@@ -131,7 +131,7 @@ impl Namespace {
         }
         let pending = self.take_holes(file, (from, to), guard)?;
         let hole = pending.hole_before(file.extents, guard);
-        let reservation = self.reserve_mapping(pending.extents.len(), hole, 0)?;
+        let reservation = pending.reserve(hole, 0)?;
         if may_grow {
             self.clear_end(file, range, to, guard)?;
         }
@@ -213,7 +213,7 @@ impl Namespace {
             false => (Vec::new(), 0),
         };
         let hole = pending.hole_before(file.extents, guard);
-        let reservation = self.reserve_mapping(pending.extents.len(), hole, splits)?;
+        let reservation = pending.reserve(hole, splits)?;
         let zeroed = || {
             if may_grow {
                 self.clear_end(file, range, to, guard)?;

@@ -139,7 +139,7 @@ impl Namespace {
             let state = ExtentState::Written;
             pending.fill_hole(file.place(), LogicalBlock(0), 1, state, guard)?;
         }
-        let reservation = self.reserve_mapping(pending.extents.len(), 0, 0)?;
+        let reservation = pending.reserve(0, 0)?;
         let holds_data = |extent: &&Extent| extent.state == ExtentState::Written;
         for extent in pending.extents.iter().filter(holds_data) {
             let written = self.write_blank(file, extent, 0, &content);

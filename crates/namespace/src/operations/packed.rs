@@ -54,7 +54,7 @@ impl Namespace {
             let extent = pending.fill_hole(file.place(), block, end - block, state, guard)?;
             block = extent.end();
         }
-        let reservation = self.reserve_mapping(pending.extents.len(), 0, 0)?;
+        let reservation = pending.reserve(0, 0)?;
         for extent in &pending.extents {
             let start = ((extent.logical - first) * block_bytes) as usize;
             let part = &content[start..start + (extent.length * block_bytes) as usize];

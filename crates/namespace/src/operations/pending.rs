@@ -3,18 +3,21 @@
 use std::ops::Range;
 
 use crossbeam_epoch::Guard;
+use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
-use crate::base::store::{BlockRun, Charge, Extent, ExtentState, Goal};
+use crate::base::store::{BlockRun, Charge, Extent, ExtentState, Goal, Plan};
 use crate::base::types::LogicalBlock;
 use crate::data::extent_map::ExtentMap;
 use crate::inode::{Inode, Ownership};
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, Reservation};
 
 /// The blocks of a write that no log names yet: given back on drop, to the quota too.
 pub(crate) struct Pending<'n> {
     namespace: &'n Namespace,
     pub extents: Vec<Extent>,
+    /// The file is: see [`Plan::Mapping`].
+    is_old_form: bool,
     /// On whose quota they are.
     owner: Charge,
 }
@@ -24,6 +27,7 @@ impl<'n> Pending<'n> {
         Pending {
             namespace,
             extents: Vec::new(),
+            is_old_form: false,
             owner: Charge::default(),
         }
     }
@@ -68,6 +72,8 @@ impl<'n> Pending<'n> {
             logical: block,
         });
         let namespace = self.namespace;
+        let wanted = wanted.min(namespace.form_of(inode).run_max_blocks);
+        self.is_old_form = inode.is_old_form();
         let run = namespace.store.allocate_blocks(inode.ino, goal, wanted);
         let run = namespace.note_load(run)?;
         self.charge(inode.ownership(), run)?;
@@ -85,6 +91,8 @@ impl<'n> Pending<'n> {
     /// what of the file lies there; tells how many.
     pub fn take_apart(&mut self, inode: &Inode, wanted: u64) -> Result<u64> {
         let namespace = self.namespace;
+        let wanted = wanted.min(namespace.form_of(inode).run_max_blocks);
+        self.is_old_form = inode.is_old_form();
         let run = namespace.store.allocate_blocks(inode.ino, None, wanted);
         let run = namespace.note_load(run)?;
         self.charge(inode.ownership(), run)?;
@@ -155,11 +163,39 @@ impl<'n> Pending<'n> {
         }
     }
 
+    /// Reserves what it takes to map these blocks into their file, behind a hole, and to split
+    /// extents so many times.
+    pub fn reserve(&self, hole: u64, splits: usize) -> Result<Reservation<'n>> {
+        let runs = (self.extents.len(), self.is_old_form);
+        self.namespace.reserve_runs(runs, hole, splits)
+    }
+
     fn of(&self, blocks: u64) -> Charge {
         Charge {
             bytes: blocks * self.namespace.block_bytes(),
             ..self.owner
         }
+    }
+}
+
+impl Namespace {
+    /// Reserves what it takes to map so many runs into a file, of the old form or the new one.
+    pub(crate) fn reserve_runs(
+        &self,
+        (runs, is_old_form): (usize, bool),
+        hole: u64,
+        splits: usize,
+    ) -> Result<Reservation<'_>> {
+        let runs = (runs > 0).then_some(Plan::Mapping {
+            extents: runs as u64,
+            hole,
+            is_old_form,
+        });
+        let splits = (splits > 0).then_some(Plan::Split {
+            extents: splits as u64,
+        });
+        let plans: SmallVec<[Plan; 2]> = runs.into_iter().chain(splits).collect();
+        self.reserve(&plans)
     }
 }
 

@@ -51,7 +51,7 @@ fn blocks_for(plan: Plan, block_size: u32) -> u64 {
         Plan::AddEntry { .. } => 2,
         Plan::NewDirectory | Plan::NewSymlink { .. } => 1,
         // What maps a run is in two leaves at most, and can split both.
-        Plan::Mapping { extents, hole } => {
+        Plan::Mapping { extents, hole, .. } => {
             let leaves = hole / run_max(block_size);
             // The levels above them.
             let above = leaves / 8;
@@ -151,6 +151,7 @@ mod tests {
             value_bytes: 0,
             map_changes,
             mapped_end: LogicalBlock(mapped_end),
+            mapped_blocks: 0,
         };
         cost().of_inode(&change).own_blocks
     }

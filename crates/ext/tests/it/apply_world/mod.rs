@@ -405,6 +405,7 @@ impl World {
             self.reserve(&[Plan::Mapping {
                 extents: 1,
                 hole: 0,
+                is_old_form: false,
             }])?;
             let goal = self.nodes[&ino]
                 .map
@@ -453,6 +454,7 @@ impl World {
         self.reserve(&[Plan::Mapping {
             extents: 2,
             hole: 0,
+            is_old_form: false,
         }])?;
         let block_size = self.block_size();
         let blocks: Vec<(u64, u64)> = self.nodes[&ino]
@@ -484,6 +486,7 @@ impl World {
         self.reserve(&[Plan::Mapping {
             extents: 1,
             hole: 0,
+            is_old_form: false,
         }])?;
         self.node(ino)
             .map
