@@ -2,6 +2,7 @@
 //!
 //! Blocks that are given back are allocated meanwhile, so that nobody writes to them. They were
 //! free before, so no commit that is durable names them, and no replay of the journal writes them.
+//! Not more than a part of a long run is away at a time, so that others find space meanwhile.
 //! A group that was trimmed as a whole is passed over until blocks are freed in it.
 
 use std::ops::Range;
@@ -9,6 +10,9 @@ use std::ops::Range;
 use finefs_namespace::{BlockRun, Error, Result};
 
 use crate::state::ExtState;
+
+/// So much is given back at a time, which nobody can use meanwhile.
+const PART_BYTES: u64 = 8 << 20;
 
 /// Gives back the free runs of at least `run_min` blocks that lie in `blocks`, of the group where
 /// that begins. Tells where the next group begins, and how many blocks they were; `None` beyond the
@@ -29,8 +33,24 @@ pub(crate) fn trim(
     let is_whole = blocks.start <= group.start && blocks.end >= group.end;
     let mut releases = state.allocator.releases_around(start);
     let (mut at, mut trimmed) = (within.start, 0);
-    while let Some(run) = (state.allocator).take_free_run(state, at..within.end, run_min) {
-        at = run.start.0 + run.length;
+    let part_max = PART_BYTES / u64::from(state.geometry.block_size);
+    // Where the run ends of which a part was given back.
+    let mut run_end = at;
+    loop {
+        let (end, min) = match at < run_end {
+            true => (run_end, 1),
+            false => (within.end, run_min),
+        };
+        let Some((run, end)) = (state.allocator).take_free_run(state, at..end, min, part_max)
+        else {
+            if at >= run_end {
+                break;
+            }
+            // Others have taken the rest meanwhile.
+            at = run_end;
+            continue;
+        };
+        (at, run_end) = (run.start.0 + run.length, end.max(run_end));
         let outcome = discard(state, run);
         state.allocator.release_blocks(state, run);
         if !outcome? {

@@ -312,19 +312,22 @@ impl Allocator {
     }
 
     /// Takes the first free run of at least `run_min` blocks, in whole clusters, in `blocks`, which
-    /// lie in one group. Where others have claimed so much of what is free that it cannot be had
-    /// whole, it is shorter, or not taken.
+    /// lie in one group: of a longer one than `part_max` the first blocks. Tells where the run
+    /// ends, too. Where others have claimed so much of what is free that it cannot be had whole, it
+    /// is shorter, or not taken.
     pub fn take_free_run(
         &self,
         source: &dyn BitmapSource,
         blocks: Range<u64>,
         run_min: u64,
-    ) -> Option<BlockRun> {
+        part_max: u64,
+    ) -> Option<(BlockRun, u64)> {
         let (group, first) = self.locate(blocks.start)?;
         let end = first + u32::try_from(blocks.end.checked_sub(blocks.start)?).ok()?;
         let (mut at, _) = self.layout.clusters_of(first, 0);
         let end = end >> self.layout.cluster_bits;
         let run_min = run_min.div_ceil(1 << self.layout.cluster_bits);
+        let part_max = (part_max >> self.layout.cluster_bits).max(1);
         let mut bitmaps = self.lock_blocks(source, group, true)?;
         let bits = bitmaps.blocks.as_mut()?;
         loop {
@@ -334,9 +337,12 @@ impl Allocator {
             if u64::from(length) < run_min {
                 continue;
             }
-            let claimed = self.space.take_data(u64::from(length));
-            if claimed >= run_min {
-                return Some(self.mark(group, bits, start, claimed as u32));
+            let part = part_max.min(length.into());
+            let claimed = self.space.take_data(part);
+            if claimed > 0 && claimed >= run_min.min(part) {
+                let run = self.mark(group, bits, start, claimed as u32);
+                let whole = u64::from(length) << self.layout.cluster_bits;
+                return Some((run, run.start.0 + whole));
             }
             self.space.give(claimed);
         }

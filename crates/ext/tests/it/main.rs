@@ -38,4 +38,5 @@ mod read;
 mod refusals;
 mod times;
 mod trial;
+mod trim;
 mod verity;
