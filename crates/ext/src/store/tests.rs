@@ -1,3 +1,5 @@
+//! Tests of the store: its batches, its end, and images that hosts share.
+
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
