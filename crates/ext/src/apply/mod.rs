@@ -167,10 +167,9 @@ pub(crate) fn commit(
         && let Some(keyring) = &state.keyring
     {
         // The number of one that is gone may be another's by now.
-        let is_new =
-            |change: &&Box<InodeChange>| change.is_created && change.link_state != LinkState::Freed;
-        let created = batch.inodes.iter().filter(is_new);
-        keyring.settle(created.map(|change| change.ino));
+        let created = batch.inodes.iter().filter(|change| change.is_created);
+        let kept = created.filter(|change| change.link_state != LinkState::Freed);
+        keyring.settle(kept.map(|change| change.ino));
     }
     outcome
 }
