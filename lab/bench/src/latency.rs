@@ -3,8 +3,7 @@
 //!
 //! Each thread makes files, writes to them, and removes those that are older than the time between
 //! two commits: creates and removals that do not cancel out. No operation syncs. Reported are
-//! percentiles and the longest. Where that is allowed
-//! CPUs are kept awake, whoever serves.
+//! percentiles and the longest. Where that is allowed CPUs are kept awake, whoever serves.
 
 use crate::options::{Binary, ImageDir};
 use crate::variant::keep_awake;

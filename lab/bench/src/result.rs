@@ -37,7 +37,8 @@ impl Results {
         for what in self.measured() {
             let _ = write!(
                 text,
-                "| {what}, per second | median | lowest to highest (rounds) | / fuse2fs | / kernel |\n\
+                "| {what}, per second | median | lowest to highest (rounds) | / fuse2fs \
+                 | / kernel |\n\
                  |---|---:|---:|---:|---:|\n",
             );
             for variant in &VARIANTS {
