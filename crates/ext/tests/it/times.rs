@@ -10,7 +10,7 @@ use crate::trial;
 use finefs_block::{Access, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{
-    AtimePolicy, Caller, Namespace, Options, SetAttributes, SetTime, Timestamp,
+    AtimePolicy, Caller, Namespace, Options, SetAttributes, SetTime, Store, Timestamp,
 };
 
 /// A new image with inodes of this size.
@@ -79,8 +79,7 @@ fn large_inodes_hold_nanoseconds_until_2446() {
 }
 
 /// Access times that are due for more inodes than the journal has room for.
-#[test]
-fn access_times_fit_the_journal() {
+fn access_times_fit_the_journal(make: fn(Arc<dyn Store>, Options) -> Arc<Namespace>) {
     const FILES: u32 = 20_000;
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
@@ -101,7 +100,7 @@ fn access_times_fit_the_journal() {
             commit_interval: Duration::from_secs(3600),
             ..Options::default()
         };
-        Namespace::new(Arc::new(store), options).unwrap()
+        make(Arc::new(store), options)
     };
     let namespace = open();
     let (caller, root) = (Caller::root(), namespace.root());
@@ -130,4 +129,17 @@ fn access_times_fit_the_journal() {
     assert_eq!(told, Vec::<String>::new());
     drop(namespace);
     assert_clean(&image);
+}
+
+#[test]
+fn access_times_fit_the_journal_as_they_come() {
+    access_times_fit_the_journal(|store, options| Namespace::new(store, options).unwrap());
+}
+
+/// Readers do what the threads do not come to.
+#[test]
+fn access_times_fit_the_journal_without_threads() {
+    access_times_fit_the_journal(|store, options| {
+        Arc::new(Namespace::without_thread(store, options).unwrap())
+    });
 }

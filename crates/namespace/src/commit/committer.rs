@@ -20,6 +20,8 @@ use crate::commit::wakeup::Wakeup;
 const CLOSED: u8 = 1;
 /// There is too much in memory: operations help to give some back before they begin.
 const HELP: u8 = 2;
+/// The log is far too long: operations fold it before they begin.
+const FOLD: u8 = 4;
 
 impl State {
     /// No commit is made.
@@ -133,10 +135,33 @@ impl Committer {
 
     /// Asks operations to help with eviction, or no longer.
     pub fn want_help(&self, is_wanted: bool) {
-        let has_asked = self.notice.load(Ordering::Relaxed) & HELP != 0;
+        self.want(HELP, is_wanted);
+    }
+
+    /// Whether operations are asked to help with eviction.
+    pub fn wants_help(&self) -> bool {
+        self.notice.load(Ordering::Relaxed) & HELP != 0
+    }
+
+    /// Takes note of about what the records of a shard of the log weigh.
+    pub fn note_length(&self, shard: usize, weight: usize) {
+        if self.folding.note_length(shard, weight) {
+            self.want(FOLD, true);
+        }
+    }
+
+    /// Whether operations are asked to fold the log; from now on they no longer are.
+    pub(super) fn take_wants_fold(&self) -> bool {
+        let has_asked = self.notice.load(Ordering::Relaxed) & FOLD != 0;
+        self.want(FOLD, false);
+        has_asked
+    }
+
+    fn want(&self, what: u8, is_wanted: bool) {
+        let has_asked = self.notice.load(Ordering::Relaxed) & what != 0;
         match (is_wanted, has_asked) {
-            (true, false) => drop(self.notice.fetch_or(HELP, Ordering::Relaxed)),
-            (false, true) => drop(self.notice.fetch_and(!HELP, Ordering::Relaxed)),
+            (true, false) => drop(self.notice.fetch_or(what, Ordering::Relaxed)),
+            (false, true) => drop(self.notice.fetch_and(!what, Ordering::Relaxed)),
             _ => {}
         }
     }

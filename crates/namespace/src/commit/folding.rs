@@ -11,7 +11,8 @@
 //! The thread that finds its shard's window long, before its next operation: the records are in its
 //! caches, and what cancels out is freed by the thread that made it. Where a CPU is idle, that is
 //! where fewer shards are in use than there are, a thread of its own does it instead; also where
-//! nobody else does, since all that comes are reads, whose access times are logged.
+//! nobody else does, since all that comes are reads, whose access times are logged. Where that
+//! thread does not come by, reads fold too: an operation of any kind does before it begins.
 //!
 //! # Who commits
 //! The commit thread. Where writers outrun it, so that [`LOCKED_MAX`] generations wait, they commit
@@ -75,6 +76,9 @@ const SHORT: u8 = 0;
 const LONG: u8 = 1;
 /// To be folded now, by whoever finds it so.
 const TOO_LONG: u8 = 2;
+
+/// A window so many times as long as it may be keeps all operations from beginning.
+const FAR_TOO_LONG_TIMES: usize = 4;
 
 /// See the module's head.
 pub(crate) struct Folding {
@@ -158,8 +162,9 @@ impl Folding {
         self.window.min(64)
     }
 
-    /// Takes note of about what the records of a shard of the log weigh.
-    pub fn note_length(&self, shard: usize, weight: usize) {
+    /// Takes note of about what the records of a shard of the log weigh; tells whether that is far
+    /// too much.
+    pub(super) fn note_length(&self, shard: usize, weight: usize) -> bool {
         let shard = &self.shards[shard];
         shard.unfolded.store(weight, Ordering::Relaxed);
         if weight >= self.window {
@@ -178,6 +183,7 @@ impl Folding {
                 self.wakeup.wake();
             }
         }
+        weight >= FAR_TOO_LONG_TIMES * self.window
     }
 
     /// The shard of this CPU, if it is to be folded before the thread goes on.
@@ -297,7 +303,7 @@ impl Volume {
         }
     }
 
-    fn fold_long_shards(&self) {
+    pub(super) fn fold_long_shards(&self) {
         let shards = self.committer.folding.shards.iter().zip(0..);
         for (shard, index) in shards {
             if shard.is_still_long() {

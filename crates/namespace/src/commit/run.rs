@@ -310,10 +310,25 @@ impl Volume {
         self.health.may_change()?;
         if self.keeps_log {
             self.fold_if_long();
-            let folding = &self.committer.folding;
-            if folding.is_behind() {
-                self.commit_oldest(|| folding.is_behind())?;
-            }
+            self.commit_if_behind()?;
+        }
+        Ok(())
+    }
+
+    /// The same where any operation has to, since reads outrun those who fold: their access times
+    /// are logged, too. A read does not fail where the commit does.
+    pub(crate) fn keep_up_with_reads(&self) {
+        if self.committer.take_wants_fold() {
+            self.fold_long_shards();
+            let _noted = self.commit_if_behind();
+        }
+    }
+
+    /// Commits the oldest generation that waits, where as many wait as may.
+    fn commit_if_behind(&self) -> Result<()> {
+        let folding = &self.committer.folding;
+        if folding.is_behind() {
+            self.commit_oldest(|| folding.is_behind())?;
         }
         Ok(())
     }

@@ -207,7 +207,10 @@ impl Namespace {
     fn heed_notice<'n>(&'n self, gate: BigReadGuard<'n>) -> Result<BigReadGuard<'n>> {
         drop(gate);
         if !self.committer.is_closed() {
-            self.sweep();
+            self.keep_up_with_reads();
+            if self.committer.wants_help() {
+                self.sweep();
+            }
         }
         let gate = self.gate.read();
         match self.committer.is_closed() {
@@ -299,7 +302,7 @@ impl Namespace {
         let cores = touched.iter().map(|stamped| stamped.core());
         let told = self.log.append(group(), reserved_blocks, cores);
         if let Some((shard, weight)) = told {
-            self.committer.folding.note_length(shard, weight);
+            self.committer.note_length(shard, weight);
         }
     }
 
@@ -315,7 +318,7 @@ impl Namespace {
         if self.keeps_log
             && let Some((shard, weight)) = self.log.touch(core)
         {
-            self.committer.folding.note_length(shard, weight);
+            self.committer.note_length(shard, weight);
         }
     }
 
