@@ -112,7 +112,6 @@ impl FileSystem {
             namespace,
             notes,
             claims,
-            process: std::process::id(),
         });
         FileSystem {
             root: Arc::new(Dir::root(View::new(mounted, superuser()))),

@@ -21,13 +21,11 @@ pub(crate) struct Mounted {
     pub notes: Vec<String>,
     /// What keeps others from the image, if it is one, and from the device of its journal.
     pub claims: Vec<Claim>,
-    /// Who opened it.
-    pub process: u32,
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if self.namespace.is_inherited() {
             // A forked process has a copy of this, and none of the threads that its end waits for.
             std::mem::forget(Arc::clone(&self.namespace));
             return;

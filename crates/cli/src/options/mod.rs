@@ -176,6 +176,11 @@ impl MountOptions {
                 Ok(())
             }
             What::Ignored(reason) => {
+                let is_number = row.value.is_some_and(|value| value.shown == "N");
+                if is_number && value.is_some_and(|value| value.parse::<u64>().is_err()) {
+                    let value = value.unwrap_or_default();
+                    return Err(values::bad(name, value, "a number"));
+                }
                 remarks.push(Remark::new(word, reason));
                 Ok(())
             }
@@ -248,6 +253,13 @@ impl MountOptions {
                 _ => continue,
             };
             return Err(Failure::new(format!("option {word}: {reason}")));
+        }
+        if let (Some(cache), Some(data)) = (self.cache, self.data_cache)
+            && data.bytes() > cache.bytes()
+        {
+            return Err(Failure::new(
+                "option data_cache: it is a part of cache, and cannot be more",
+            ));
         }
         Ok(())
     }
@@ -453,6 +465,9 @@ mod tests {
         for is_memory in [false, true] {
             told("noatime,allow_other,threads=2,uid=5,gid=5", is_memory).unwrap();
         }
+        told("cache=64m,data_cache=64m", false).unwrap();
+        let Failure(line) = told("data_cache=65m,cache=64m", false).unwrap_err();
+        assert!(line.contains("data_cache"), "{line}");
     }
 
     #[test]
@@ -572,6 +587,8 @@ mod tests {
             ("cache=0%", "1m at least"),
             ("data_cache=1000k", "1m at least"),
             ("data=journal", "data=journal"),
+            ("stripe=foo", "stripe=foo"),
+            ("max_batch_time=", "max_batch_time="),
             ("resuid=5", "resuid=5"),
             ("errors=ignore", "errors=ignore"),
             ("subtype=ext4", "subtype=ext4"),

@@ -23,7 +23,7 @@ fn number<N: std::str::FromStr>(name: &str, value: &str) -> CliResult<N> {
     value.parse().map_err(|_| bad(name, value, "a number"))
 }
 
-fn bad(name: &str, value: &str, wanted: &str) -> Failure {
+pub(super) fn bad(name: &str, value: &str, wanted: &str) -> Failure {
     Failure::new(format!("option {name}={value}: give {wanted}"))
 }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::image::{assert_clean, debugfs, run};
 use crate::trial;
@@ -395,7 +396,8 @@ fn what_waits_for_a_seal_is_refused() {
     std::thread::scope(|scope| {
         for change in &changes {
             scope.spawn(move || {
-                while change() == Ok(()) {}
+                let end = Instant::now() + Duration::from_secs(120);
+                while change() == Ok(()) && Instant::now() < end {}
                 assert_eq!(change(), Err(Error::NotPermitted));
             });
         }

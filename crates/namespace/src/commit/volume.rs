@@ -79,10 +79,14 @@ impl Volume {
     /// EIO in a process that was forked since: it has a copy of what its parent goes on to change,
     /// and none of the threads.
     pub(crate) fn check_process(&self) -> Result<()> {
-        match self.process == std::process::id() {
-            true => Ok(()),
-            false => Err(Error::Io("another process opened the file system".into())),
+        match self.is_inherited() {
+            false => Ok(()),
+            true => Err(Error::Io("another process opened the file system".into())),
         }
+    }
+
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.process != std::process::id()
     }
 
     /// Takes note of how a commit ended.

@@ -2,6 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::types::Ino;
+use crate::commit::volume::Volume;
 use crate::namespace::Namespace;
 
 impl Namespace {
@@ -13,6 +14,12 @@ impl Namespace {
     pub fn shut_down(&self) -> Result<()> {
         self.check_process()?;
         self.committer.end.get_or_init(|| self.end()).clone()
+    }
+
+    /// Whether this process was forked from the one that opened it: it has a copy, of which nothing
+    /// comes to the store, and none of the threads.
+    pub fn is_inherited(&self) -> bool {
+        Volume::is_inherited(self)
     }
 
     fn end(&self) -> Result<()> {
